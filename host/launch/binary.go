@@ -16,20 +16,18 @@ import (
 	"strings"
 )
 
-// A Binary is a plugin's file, open since it was checked. On Linux, Command executes exactly
-// this file even if the path has been replaced. Scripts are the exception, because their
-// interpreter opens the path again.
+// A Binary is a plugin's file, which stays open after it was checked. On Linux, Command executes this open file even if
+// another file replaced it at its path. Scripts are the exception, because their interpreter opens the path again.
 type Binary struct {
 	path   string
 	file   *os.File
 	script bool
 }
 
-// OpenBinary opens the plugin at path, and checks that no user can change it who cannot change
-// the host as well: it must belong to root, this user or the owner of the host's binary, and
-// must not be writable by others or by a foreign group. The same holds for all its parent
-// directories. On Windows that is the administrator's responsibility. If sum is not empty, it
-// must be the SHA-256 of the content, in hexadecimal.
+// OpenBinary opens the plugin at path. It returns an error if a user can change the file who cannot change the host:
+// the file must belong to root, this user or the owner of the host's binary, and must not be writable by others or by a
+// foreign group. The same holds for all its parent directories. On Windows that is the administrator's responsibility.
+// If sum is not empty, it must be the SHA-256 of the content, in hexadecimal.
 func OpenBinary(path, sum string) (*Binary, error) {
 	abs, err := filepath.Abs(path) // the plugin has a different working directory
 	b := &Binary{path: abs}
@@ -60,7 +58,7 @@ func (b *Binary) check(sum string) error {
 	if err := executable(b.path, info); err != nil {
 		return err
 	}
-	if err := guardedWell(b.path, info); err != nil {
+	if err := checkWriters(b.path, info); err != nil {
 		return err
 	}
 	start := make([]byte, 2)
@@ -82,23 +80,22 @@ func (b *Binary) check(sum string) error {
 	return nil
 }
 
-// passed lists the environment variables that plugins inherit: what any program needs, what
-// Go's runtime reads, and the path of the iptables lock, which must be the same for all
-// programs of a node.
-var passed = []string{
+// inheritedEnv lists the environment variables that plugins inherit: those that any program needs, those that Go's
+// runtime reads, and the path of the iptables lock, which must be the same for all programs of a node.
+var inheritedEnv = []string{
 	"PATH", "HOME", "TMPDIR", "LANG", "TZ",
 	"SystemRoot", "TEMP", "TMP", "USERPROFILE", "ProgramData", // Windows
 	"GOTRACEBACK", "GODEBUG", "GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GOCOVERDIR",
 	"XTABLES_LOCKFILE",
 }
 
-// Command returns a command that runs the binary; start it before Close. It inherits only the
-// passed variables, because other variables may contain credentials.
+// Command returns a command that runs the binary. Start the command before Close. It inherits only the variables in
+// inheritedEnv, because other variables may contain credentials.
 func (b *Binary) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, b.executed(), args...)
 	cmd.Args[0] = b.path
 	cmd.Env = []string{}
-	for _, name := range passed {
+	for _, name := range inheritedEnv {
 		if value, ok := os.LookupEnv(name); ok {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}

@@ -22,8 +22,8 @@ func executable(path string, info os.FileInfo) error {
 	return nil
 }
 
-// unstarted returns why the kernel could not run the binary.
-func unstarted(err error) error {
+// explainStart adds to err, from the start of the binary, what is wrong with the file.
+func explainStart(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
 		return fmt.Errorf("it is not a program for this machine (%s), and not a script that names its interpreter: %w", runtime.GOARCH, err)
@@ -35,23 +35,23 @@ func unstarted(err error) error {
 	return err
 }
 
-// guardedWell returns an error if a user can change the binary who cannot change the host. Such
-// a user could gain the plugin's privileges.
-func guardedWell(path string, info os.FileInfo) error {
+// checkWriters returns an error if a user who cannot change the host's binary can change the plugin's. Such a user
+// could gain the plugin's privileges.
+func checkWriters(path string, info os.FileInfo) error {
 	owners := []uint32{0, uint32(os.Geteuid())}
 	var host []string // directories of the host's binary: a user who can change one of them can change the host too
 	if self, err := os.Executable(); err == nil {
-		host = leadingTo(self)
+		host = parentDirs(self)
 		if info, err := os.Stat(self); err == nil {
 			owners = append(owners, info.Sys().(*syscall.Stat_t).Uid)
 		}
 	}
-	if err := guarded("it", path, info, owners); err != nil {
+	if err := checkWriter("it", path, info, owners); err != nil {
 		return err
 	}
-	dirs := leadingTo(path)
+	dirs := parentDirs(path)
 	if real, err := filepath.EvalSymlinks(path); err == nil {
-		dirs = append(dirs, leadingTo(real)...)
+		dirs = append(dirs, parentDirs(real)...)
 	}
 	for _, dir := range dirs {
 		if slices.Contains(host, dir) {
@@ -59,7 +59,7 @@ func guardedWell(path string, info os.FileInfo) error {
 		}
 		info, err := os.Stat(dir)
 		if err == nil {
-			err = guarded("directory "+dir, dir, info, owners)
+			err = checkWriter("directory "+dir, dir, info, owners)
 		}
 		if err != nil {
 			return err
@@ -68,7 +68,8 @@ func guardedWell(path string, info os.FileInfo) error {
 	return nil
 }
 
-func guarded(what, path string, info os.FileInfo, owners []uint32) error {
+// checkWriter returns an error if a user other than the owners can write to a file or directory.
+func checkWriter(what, path string, info os.FileInfo, owners []uint32) error {
 	s, mode := info.Sys().(*syscall.Stat_t), info.Mode()
 	sticky := info.IsDir() && mode&os.ModeSticky != 0 // in a sticky directory only the owner of an entry can replace it
 	switch {
@@ -82,8 +83,8 @@ func guarded(what, path string, info os.FileInfo, owners []uint32) error {
 	return nil
 }
 
-// leadingTo returns all parent directories of an absolute path except the root.
-func leadingTo(path string) []string {
+// parentDirs returns all parent directories of an absolute path except the root.
+func parentDirs(path string) []string {
 	var dirs []string
 	for dir := filepath.Dir(path); dir != string(filepath.Separator) && strings.ContainsRune(dir, filepath.Separator); dir = filepath.Dir(dir) {
 		dirs = append(dirs, dir)

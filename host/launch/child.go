@@ -27,14 +27,14 @@ import (
 type child struct {
 	cmd      *exec.Cmd
 	kill     context.CancelFunc // sends SIGKILL
-	release  func() bool        // detaches the process from the context of its launch; false if that has ended
+	release  func() bool        // detaches the process from the context of its launch; returns false if that context has ended
 	log      func(line string)
-	lifeline io.Closer // our end of its stdin; the plugin ends when it is closed
+	lifeline io.Closer // the host's end of its stdin; the plugin ends when this is closed
 	first    *io.PipeReader
 	exited   chan struct{} // closed when the process has ended and was reaped
 
-	mu   sync.Mutex // guards said
-	said []string   // the last lines that it printed; after a panic, the first lines of that
+	mu     sync.Mutex // guards output
+	output []string   // the last lines that it printed; after a panic, the first lines of the panic
 }
 
 // newChild returns a process that is not started yet, without the variables that go-plugin adds
@@ -42,14 +42,14 @@ type child struct {
 func newChild(ctx context.Context, b *Binary, p Plugin, log func(string)) *child {
 	running, kill := context.WithCancel(context.WithoutCancel(ctx))
 	cmd := b.Command(running)
-	cmd.Dir, cmd.SysProcAttr, cmd.WaitDelay = p.workDir(), apart(), lastWords
+	cmd.Dir, cmd.SysProcAttr, cmd.WaitDelay = p.workDir(), processAttr(), outputGrace
 	cmd.Env = append(cmd.Env, p.Env...)
 	return &child{cmd: cmd, kill: kill, release: context.AfterFunc(ctx, kill), log: log, exited: make(chan struct{})}
 }
 
-// lastWords limits how long we read output after the process has ended: its stderr may have
-// been inherited by a child that still runs.
-const lastWords = 200 * time.Millisecond
+// outputGrace limits how long the host reads output after the process has ended: a child of it that still runs may have
+// inherited its stderr.
+const outputGrace = 200 * time.Millisecond
 
 // Start starts the process and the goroutines that read its output and wait for its end. The
 // goroutines end with the process.
@@ -119,8 +119,8 @@ func (l limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// saidLines is the number of output lines kept for the error when the plugin ends.
-const saidLines = 20
+// outputLines is the number of output lines kept for the error when the plugin ends.
+const outputLines = 20
 
 func (c *child) print(line string) {
 	if !strings.HasPrefix(line, "{") || !json.Valid([]byte(line)) { // a structured log line does not explain why the process ended
@@ -132,27 +132,27 @@ func (c *child) print(line string) {
 func (c *child) keep(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.panicked() && panics(line) {
-		c.said = nil
-	} else if !c.panicked() && len(c.said) == saidLines {
-		c.said = c.said[1:]
+	if !c.panicked() && isPanic(line) {
+		c.output = nil
+	} else if !c.panicked() && len(c.output) == outputLines {
+		c.output = c.output[1:]
 	}
-	if len(c.said) < saidLines {
-		c.said = append(c.said, line)
+	if len(c.output) < outputLines {
+		c.output = append(c.output, line)
 	}
 }
 
-// panicked reports whether the output is that of a Go program that crashed.
-func (c *child) panicked() bool { return len(c.said) > 0 && panics(c.said[0]) }
+// panicked reports whether the output is a Go panic. The caller holds mu, or exited is closed.
+func (c *child) panicked() bool { return len(c.output) > 0 && isPanic(c.output[0]) }
 
-func panics(line string) bool {
+func isPanic(line string) bool {
 	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 }
 
-// how describes how the process ended. Call it after exited is closed.
-func (c *child) how() string {
+// describeEnd describes how the process ended. Call it only after exited is closed.
+func (c *child) describeEnd() string {
 	state := c.cmd.ProcessState
-	if state == nil { // other code has waited for the process
+	if state == nil { // other code of this program has reaped the process
 		return "ended in an unknown way"
 	}
 	if s, ok := state.Sys().(syscall.WaitStatus); ok && s.Signaled() {
@@ -162,7 +162,7 @@ func (c *child) how() string {
 }
 
 const (
-	stopLimit = 2 * time.Second // after stdin was closed: the plugin waits up to 0.7 s for its current call
+	stopLimit = 2 * time.Second // for the plugin to end after its stdin was closed; it waits up to 0.7 s for its current call
 	killLimit = time.Second     // for the kernel to end a process after SIGKILL
 )
 
@@ -174,27 +174,26 @@ func (c *child) stop(kill bool) {
 		c.kill()
 	}
 	_ = c.lifeline.Close()
-	if !closesWithin(stopLimit, c.exited) {
+	if !waitClosed(stopLimit, c.exited) {
 		c.kill()
-		closesWithin(killLimit, c.exited)
+		waitClosed(killLimit, c.exited)
 	}
 }
 
-// explain ends a process whose launch failed, and returns err with how the process ended and
-// its last output.
+// explain ends a process whose launch failed, and adds to err how the process ended and its last output.
 func (c *child) explain(err error) error {
 	c.kill()
 	c.release()
 	if c.cmd.Process == nil {
-		return unstarted(err)
+		return explainStart(err)
 	}
-	if closesWithin(killLimit, c.exited) {
-		err = fmt.Errorf("it %s: %w", c.how(), err)
+	if waitClosed(killLimit, c.exited) {
+		err = fmt.Errorf("it %s: %w", c.describeEnd(), err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	said := ""
-	for _, line := range c.said {
+	for _, line := range c.output {
 		said += "\n  " + wire.Printable(line)
 	}
 	if said == "" {
@@ -208,13 +207,13 @@ func (c *child) explain(err error) error {
 func (c *child) PID() int                { return c.cmd.Process.Pid }
 func (c *child) Exited() <-chan struct{} { return c.exited }
 func (c *child) Ending() string {
-	switch last := len(c.said) - 1; {
+	switch last := len(c.output) - 1; {
 	case last < 0:
-		return c.how()
+		return c.describeEnd()
 	case c.panicked():
-		return c.how() + ": " + c.said[0]
+		return c.describeEnd() + ": " + c.output[0]
 	default:
-		return c.how() + ": " + c.said[last]
+		return c.describeEnd() + ": " + c.output[last]
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// apart makes the kernel kill the plugin when the thread that started it ends, and gives the
-// plugin its own session, so that it gets no signals from the host's terminal.
-func apart() *syscall.SysProcAttr {
+// processAttr makes the kernel kill the plugin when the thread that started it ends, and gives the plugin its own
+// session, so that it gets no signals from the host's terminal.
+func processAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 

@@ -6,7 +6,7 @@ package launch
 
 import "syscall"
 
-func apart() *syscall.SysProcAttr { return nil }
+func processAttr() *syscall.SysProcAttr { return nil }
 
 // setOOMScore does nothing: this system has no OOM score.
 func setOOMScore(int, int) error { return nil }

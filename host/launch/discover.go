@@ -20,17 +20,17 @@ const Prefix = "pointsman-dataplane-"
 type Found struct {
 	Name string
 	Path string
-	Err  error // why it cannot run, as far as the file shows that
+	Err  error // why it cannot run; nil if the file shows no reason
 }
 
-// Discover finds plugins: those for which named has a path, and those in dirs, where the first
-// directory with a plugin wins. It ignores missing directories, and files whose name is not a
-// valid mode, because it would show that name. The result is sorted by name.
+// Discover finds plugins: those for which named has a path, and those in dirs, where the first directory with a plugin
+// wins. It ignores missing directories, and files whose name is not a valid mode, so that the output of verbs contains
+// no arbitrary text. The result is sorted by name.
 func Discover(dirs []string, named map[string]string) []Found {
 	found := make(map[string]Found)
 	for name, path := range named {
 		if path != "" && ValidName(name) {
-			found[name] = examine(name, path)
+			found[name] = checkBinary(name, path)
 		}
 	}
 	for _, dir := range dirs {
@@ -38,7 +38,7 @@ func Discover(dirs []string, named map[string]string) []Found {
 		for _, e := range entries {
 			name, ok := strings.CutPrefix(strings.TrimSuffix(e.Name(), ".exe"), Prefix)
 			if _, before := found[name]; ok && !before && !e.IsDir() && ValidName(name) {
-				found[name] = examine(name, filepath.Join(dir, e.Name()))
+				found[name] = checkBinary(name, filepath.Join(dir, e.Name()))
 			}
 		}
 	}
@@ -52,7 +52,7 @@ var modeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // paths, so no other string must be used where a mode is expected.
 func ValidName(name string) bool { return modeName.MatchString(name) }
 
-func examine(name, path string) Found {
+func checkBinary(name, path string) Found {
 	binary, err := OpenBinary(path, "")
 	if err == nil {
 		binary.Close()
@@ -60,9 +60,9 @@ func examine(name, path string) Found {
 	return Found{name, path, err}
 }
 
-// Identify returns a string that changes whenever the file changes so that a retry makes sense,
-// or "" if there is no file. It does not check a Windows pipe, because that would connect to
-// it.
+// Identify returns a string that is different after the plugin's file or socket was replaced or changed, so that a
+// failed start is worth a retry. It returns "" if there is no file, and for a Windows pipe, because a check would
+// connect to it.
 func (p Plugin) Identify() string {
 	path, isSocket := strings.CutPrefix(p.Address, "unix://")
 	if p.Address == "" {

@@ -63,7 +63,7 @@ func TestRubbishOnStderrIsHarmless(t *testing.T) {
 	})
 	r.child.kill()
 	<-r.Exited()
-	if said := strings.Join(r.child.said, "\n"); len(said) > 3*lines.Max {
+	if said := strings.Join(r.child.output, "\n"); len(said) > 3*lines.Max {
 		t.Errorf("its last words are %d bytes", len(said))
 	}
 }
@@ -133,7 +133,7 @@ func TestCrashInSync(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.order, err, c.want)
 		}
-		if said := strings.Join(r.child.said, "\n"); !strings.Contains(said, c.last) {
+		if said := strings.Join(r.child.output, "\n"); !strings.Contains(said, c.last) {
 			t.Errorf("%+v: its last words are %s, want %q", c.order, said, c.last)
 		}
 	}

@@ -13,14 +13,13 @@ import (
 // one second; a busy node gets more.
 const overdueLimit = 3 * time.Second
 
-// stillBeats is the number of consecutive heartbeats, one per second, that must find a call
-// without progress. With the first heartbeat that saw the call, a hang is detected within five
-// seconds.
-const stillBeats = 4
+// stuckBeats is the number of heartbeats, one per second, that must find a call without progress before it counts as
+// hung. Together with the first heartbeat during the call that takes less than five seconds.
+const stuckBeats = 4
 
-// promptly is the longest time in which an idle process answers a heartbeat. A later answer
-// means that the whole node is slow, so it proves nothing about the call.
-const promptly = 250 * time.Millisecond
+// promptAnswer is the longest time that an idle process needs to answer a heartbeat. If the answer takes longer, the
+// whole node is slow, and the heartbeat does not count against the call.
+const promptAnswer = 250 * time.Millisecond
 
 // A heartbeat is the last report of a process about its current call. The zero value is the
 // state before the first report.
@@ -28,12 +27,11 @@ type heartbeat struct {
 	call     string
 	ran      time.Duration
 	progress uint64
-	still    int // consecutive heartbeats that found the call without progress
+	stuck    int // number of heartbeats that found the call without progress
 }
 
-// next returns the heartbeat after a report that took so long to arrive. why is the reason why
-// the call hangs, or "". For a dataplane that never reports progress, only an overdue call
-// counts as a hang.
+// next returns the heartbeat after a report that arrived after the time took. If the call hangs, why is the reason,
+// otherwise "". If a dataplane never reports progress, only an overdue call counts as hung.
 func (h heartbeat) next(v wire.Vitals, took time.Duration) (after heartbeat, why string) {
 	if v.Overdue >= overdueLimit {
 		return h, fmt.Sprintf("%s has not returned %s after its deadline", v.Call, v.Overdue.Round(time.Second))
@@ -43,11 +41,11 @@ func (h heartbeat) next(v wire.Vitals, took time.Duration) (after heartbeat, why
 	if v.Call == "" || v.Progress == 0 || v.Waiting != "" || !same {
 		return after, ""
 	}
-	after.still = h.still
-	if took <= promptly {
-		after.still++
+	after.stuck = h.stuck
+	if took <= promptAnswer {
+		after.stuck++
 	}
-	if after.still < stillBeats {
+	if after.stuck < stuckBeats {
 		return after, ""
 	}
 	return after, fmt.Sprintf("%s makes no progress: it has run for %s, and waits for nothing", v.Call, v.CallFor.Round(time.Second))

@@ -30,7 +30,7 @@ func TestHeartbeatOfACall(t *testing.T) {
 		"never reports progress":      {beat: func(i int) wire.Vitals { v := still(i); v.Progress = 0; return v }},
 		"has nothing to do":           {beat: func(i int) wire.Vitals { v := still(i); v.Call, v.CallFor = "", 0; return v }},
 		"is another call each time":   {beat: func(i int) wire.Vitals { v := still(i); v.CallFor = second / 2; return v }},
-		"makes progress now and then": {beat: func(i int) wire.Vitals { v := still(i); v.Progress += uint64(i / stillBeats); return v }},
+		"makes progress now and then": {beat: func(i int) wire.Vitals { v := still(i); v.Progress += uint64(i / stuckBeats); return v }},
 	} {
 		var p heartbeat
 		found := 0

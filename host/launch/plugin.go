@@ -25,7 +25,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A Plugin describes what to run.
+// A Plugin describes a plugin to start or to connect to.
 type Plugin struct {
 	Name        string
 	Path        string

@@ -14,9 +14,9 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// silentLimit is how long a process may answer no heartbeat; three times as long if the end of the
-// process ends connections.
-const silentLimit = 10 * time.Second
+// silenceLimit is how long a process may leave heartbeats unanswered; three times as long if connections end with the
+// process.
+const silenceLimit = 10 * time.Second
 
 // A Process is a configured process of a plugin. Its owner must call either Watch once, which
 // also ends the process, or End.
@@ -38,7 +38,7 @@ var errHung = errors.New("it hangs")
 // from over, or ctx ends. Then it ends the process and returns the reason. Watch calls beat with
 // each report; doubt is the reason why the process may be about to hang.
 func (p *Process) Watch(ctx context.Context, over <-chan error, beat func(v wire.Vitals, doubt string)) error {
-	why := p.follow(ctx, over, beat)
+	why := p.heartbeats(ctx, over, beat)
 	p.End(why)
 	return why
 }
@@ -50,14 +50,14 @@ func (p *Process) End(why error) {
 	case p.child != nil:
 		p.child.stop(errors.Is(why, errHung))
 	case errors.Is(why, ErrRestart):
-		_ = p.Shutdown(context.Background()) // whatever runs it can end it if it does not answer
-		closesWithin(time.Second, p.Exited())
+		_ = p.Shutdown(context.Background()) // if it does not answer, the service manager or kubelet that runs it can end it
+		waitClosed(time.Second, p.Exited())
 	}
-	_ = p.Close() // the process has ended, or we are done with it
+	_ = p.Close() // an error does not matter: the process has ended, or the connection is no longer needed
 }
 
 // closesWithin waits up to d until a channel is closed, and reports whether it was.
-func closesWithin(d time.Duration, c <-chan struct{}) bool {
+func waitClosed(d time.Duration, c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -66,18 +66,18 @@ func closesWithin(d time.Duration, c <-chan struct{}) bool {
 	}
 }
 
-// follow is Watch without ending the process.
-func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.Vitals, string)) error {
+// heartbeats is like Watch, but does not end the process.
+func (p *Process) heartbeats(ctx context.Context, over <-chan error, beat func(wire.Vitals, string)) error {
 	type answer struct {
 		vitals wire.Vitals
 		took   time.Duration
 		err    error
 	}
-	answers := make(chan answer, 1) // at most one question is asked at a time
+	answers := make(chan answer, 1) // there is at most one request at a time
 	asking, cancel := context.WithCancel(ctx)
 	var asked sync.WaitGroup
 	ask := func(after time.Duration) {
-		asked.Go(func() { // until it has an answer, or asking ends
+		asked.Go(func() { // ends with the answer or with asking
 			select {
 			case <-time.After(after):
 			case <-asking.Done():
@@ -91,8 +91,8 @@ func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.
 	ask(0)
 	defer asked.Wait()
 	defer cancel()
-	spared := p.plugin.Address != "" || p.plugin.Debug
-	limit := silentLimit
+	mayHang := p.plugin.Address != "" || p.plugin.Debug
+	limit := silenceLimit
 	if slices.Contains(p.Description.Limits, sdk.LimitDiesWithProcess) {
 		limit *= 3
 	}
@@ -105,7 +105,7 @@ func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.
 		case <-p.Exited():
 			return errors.New(p.Ending())
 		case <-p.Lost(): // a process closes its connection a moment before it ends
-			if !closesWithin(time.Second, p.Exited()) {
+			if !waitClosed(time.Second, p.Exited()) {
 				return errors.New("the connection to it was lost")
 			}
 		case why := <-over:
@@ -119,7 +119,7 @@ func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.
 			case time.Since(heard) >= limit:
 				hangs = "does not answer: " + a.err.Error()
 			}
-			if hangs != "" && !spared {
+			if hangs != "" && !mayHang {
 				return fmt.Errorf("%w: %s", errHung, hangs)
 			}
 			if hangs == "" && a.err != nil {
