@@ -27,9 +27,9 @@ const (
 	provedInARow  = 10
 	betweenProbes = 20 * time.Millisecond // after a failed attempt
 
-	// A target is given up after at least so many failed attempts. On a busy machine an answer may
-	// take seconds, because this process or a plugin that relays it has to wait for a processor. An
-	// attempt at rules that lead nowhere fails within dialTimeout.
+	// A target counts as not answering only after this many failed attempts. On a busy machine an answer may take
+	// seconds, because this process or a plugin that relays it has to wait for a processor. If the rules lead to no
+	// endpoint, an attempt fails within dialTimeout.
 	probeAttempts = 2
 	proveAttempts = 5
 

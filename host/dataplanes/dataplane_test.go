@@ -157,7 +157,7 @@ func TestLastSwap(t *testing.T) {
 	} {
 		set := newSet(Settings{}, idle("iptables"))
 		if c.asked != "" {
-			set.state.Facts = set.state.Facts.Asks(c.asked, "iptables", false)
+			set.state.Facts = set.state.Facts.WithRequest(c.asked, "iptables", false)
 		}
 		o := result{change: change{From: "iptables", To: "userspace"}, at: time.Now().Add(-c.ago), err: c.err, stays: "iptables"}
 		set.last = o

@@ -110,7 +110,7 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 		}
 		set.dryRun = nil
 		set.startable[mode] = true
-		set.state.Facts = f.Asks(mode, set.fileMode, a.Force)
+		set.state.Facts = f.WithRequest(mode, set.fileMode, a.Force)
 		if serves && rests && wanted {
 			set.newBuild(mode, "pointsman mode swap")
 		} else if serves {
@@ -191,9 +191,9 @@ func (set *Set) Reset() (string, error) {
 			}
 			set.builds[s.To] = b
 		case isUndone:
-			set.state.Facts = f.Asks(f.Served, set.fileMode, false)
+			set.state.Facts = f.WithRequest(f.Served, set.fileMode, false)
 		case f.Served == set.fileMode:
-			set.state.Facts = f.Asks(set.fileMode, set.fileMode, false)
+			set.state.Facts = f.WithRequest(set.fileMode, set.fileMode, false)
 			return "the mode is " + set.fileMode + ", as in the config file", nil
 		default:
 			to = set.fileMode

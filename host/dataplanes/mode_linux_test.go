@@ -24,7 +24,7 @@ func underWay(t *testing.T, stage string) *Set {
 	t.Helper()
 	set := newFormerHost(t).next()
 	now := time.Now()
-	f := set.state.Facts.Serves("iptables").Asks("userspace", "iptables", false)
+	f := set.state.Facts.WithServed("iptables").WithRequest("userspace", "iptables", false)
 	set.planes[1], set.planes[2] = set.serving(), set.newDataplane("userspace")
 	set.planes[1].id, set.planes[2].id = 1, 2
 	set.startable["userspace"] = true
@@ -34,7 +34,7 @@ func underWay(t *testing.T, stage string) *Set {
 	case "proving":
 		to.Synced, to.Role, from.Role = true, sdk.Active, sdk.Draining
 	case "draining":
-		f = f.Serves("userspace")
+		f = f.WithServed("userspace")
 		to.Synced, to.Role, to.Served = true, sdk.Active, true
 		from.Role, from.Drained, from.Flows = sdk.Draining, now, 1
 	}
@@ -56,7 +56,7 @@ func TestShow(t *testing.T) {
 	if m := idle.Show(); m.Mode != "iptables" || m.File != "iptables" || m.Asked != "" || m.Swap != nil || m.Last != nil || idle.UnderWay() != nil {
 		t.Errorf("at rest: %+v", m)
 	}
-	idle.state.Facts = idle.state.Facts.Asks("userspace", "iptables", false)
+	idle.state.Facts = idle.state.Facts.WithRequest("userspace", "iptables", false)
 	if m := idle.Show(); m.Asked != "userspace" {
 		t.Errorf("userspace was asked for: %+v", m)
 	}
@@ -122,7 +122,7 @@ func TestReset(t *testing.T) {
 		}
 	}
 	set := newFormerHost(t).next()
-	set.state.Facts = set.state.Facts.Serves("iptables").Asks("userspace", "iptables", false)
+	set.state.Facts = set.state.Facts.WithServed("iptables").WithRequest("userspace", "iptables", false)
 	if said, err := set.Reset(); err != nil || said != "the mode is iptables, as in the config file" || set.state.Facts.Asked != "" {
 		t.Errorf("the file's mode serves: %q, %v, %+v", said, err, set.state.Facts)
 	}
@@ -261,9 +261,9 @@ func TestLastSwapRetried(t *testing.T) {
 		"connections did not find their way":    {time.Time{}, ""},
 	} {
 		set := newSet(Settings{}, idle("iptables"))
-		set.state.Facts = set.state.Facts.Asks("userspace", "iptables", false)
+		set.state.Facts = set.state.Facts.WithRequest("userspace", "iptables", false)
 		set.startable["userspace"] = true
-		set.state.Facts = set.state.Facts.Refuses(set.want(), "", "no luck", now, c.next)
+		set.state.Facts = set.state.Facts.WithRefusal(set.want(), "", "no luck", now, c.next)
 		set.last = result{change: change{From: "iptables", To: "userspace"}, at: now, err: "no luck", stays: "iptables"}
 		if got := set.LastSwap().Retried(now); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

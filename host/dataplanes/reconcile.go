@@ -78,7 +78,7 @@ func (set *Set) Begin() error {
 		set.Reports.Report(report.Event{Warning: true, Reason: report.StateNotUsed, Message: err.Error() + "; the host starts without it"})
 	}
 	set.fileMode = set.mode(set.Begun.Mode)
-	facts = facts.Under(set.fileMode)
+	facts = facts.WithFileMode(set.fileMode)
 	if r := facts.Refused; r != nil && r.Former != "" {
 		facts.Refused = nil // the former build is gone: only the refused binary exists
 	}
@@ -89,7 +89,7 @@ func (set *Set) Begin() error {
 	if facts.Served != "" && !set.available(facts.Served) {
 		gone := facts.Served
 		facts.Served = ""
-		facts = facts.Comes(gone)
+		facts = facts.WithLeft(gone)
 	}
 	first := facts.Served
 	if first == "" {
@@ -512,7 +512,7 @@ func (r *reconciler) setFileMode(mode string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dropped, r.dryRun, r.fileMode = byOther, nil, mode
-	r.state.Facts = r.state.Facts.Asks(mode, mode, false)
+	r.state.Facts = r.state.Facts.WithRequest(mode, mode, false)
 }
 
 // oneLine joins several errors into one line.

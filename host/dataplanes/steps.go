@@ -162,7 +162,7 @@ func (r *reconciler) doStart(ctx context.Context, b task) plane.Outcome {
 		return plane.Outcome{Err: fmt.Errorf("start %s: %w", b.on.name, err), Loss: b.on.lost(err, 0)}
 	}
 	return plane.Outcome{
-		Dies: diesWithProcess(b.on.description()), Apart: b.on.plugin.Address != "",
+		DiesWithProcess: diesWithProcess(b.on.description()), External: b.on.plugin.Address != "",
 		Err: r.enterStage(b, "staging", "record"),
 	}
 }

@@ -250,7 +250,7 @@ func (r *reconciler) finish(s progress, w plane.Want, now time.Time) []report.Ev
 	if o.err == "" && !s.Same && f.Served != s.To {
 		o.err = cmp.Or(r.dropped, byOther)
 	}
-	if s.Same && o.err == "" && f.Refused.Of(w) && f.Refused.Mode == s.To {
+	if s.Same && o.err == "" && f.Refused.Refuses(w) && f.Refused.Mode == s.To {
 		o.err = f.Refused.Why
 	}
 	o.undone = o.err != "" && (s.Same || f.Served == s.From)

@@ -16,7 +16,7 @@ import (
 func TestDurable(t *testing.T) {
 	dir := t.TempDir()
 	blind(t, dir)
-	if err := (Facts{}.Serves("iptables").Write(dir)); !errors.Is(err, fs.ErrPermission) {
+	if err := (Facts{}.WithServed("iptables").Write(dir)); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("a folder that cannot be opened, and so not be synced: %v", err)
 	}
 }

@@ -29,10 +29,10 @@ func Observed(wanted string, shown map[string]sdk.Role) (f Facts) {
 	return f
 }
 
-// Asks returns the facts after a request for a mode while the config file has mode file. The
+// WithRequest returns the facts after a request for a mode while the config file has mode file. The
 // request stays in force, also for the next hosts, until the file's mode changes or another
 // mode is requested. A request for the file's own mode ends it.
-func (f Facts) Asks(mode, file string, force bool) Facts {
+func (f Facts) WithRequest(mode, file string, force bool) Facts {
 	f.Number++
 	f.Asked, f.File, f.Force = mode, file, force
 	if mode == file {
@@ -41,9 +41,9 @@ func (f Facts) Asks(mode, file string, force bool) Facts {
 	return f
 }
 
-// Under returns the facts for a config file with mode file. A request from before the file
-// changed does not come back into force if the file changes back.
-func (f Facts) Under(file string) Facts {
+// WithFileMode returns the facts for a config file with mode file. A request that was made under another mode of the
+// file ends, and does not come back into force when the file changes back.
+func (f Facts) WithFileMode(file string) Facts {
 	if f.File != file {
 		f.Asked, f.File, f.Force = "", "", false
 	}
@@ -58,33 +58,33 @@ func (f Facts) Wanted(file string) string {
 	return file
 }
 
-// Comes returns the facts before a process of a mode may write to the kernel: from then on its
-// rules may have to be cleaned up.
-func (f Facts) Comes(mode string) Facts {
+// WithLeft returns the facts to write before a process of a mode may write to the kernel. From then on the mode may
+// have rules to clean up.
+func (f Facts) WithLeft(mode string) Facts {
 	if mode != f.Served && !slices.Contains(f.Left, mode) {
 		f.Left = append(slices.Clone(f.Left), mode)
 	}
 	return f
 }
 
-// Serves returns the facts once it is certain that a mode serves. The mode that served before
+// WithServed returns the facts once it is certain that a mode serves. The mode that served before
 // is left to be cleaned up.
-func (f Facts) Serves(mode string) Facts {
+func (f Facts) WithServed(mode string) Facts {
 	if f.Served != "" && f.Served != mode {
 		before := f.Served
 		f.Served = mode
-		f = f.Comes(before)
+		f = f.WithLeft(before)
 	}
 	f.Served = mode
 	f.Left = without(f.Left, mode)
 	return f
 }
 
-// Refuses returns the facts after w failed. former is the build that serves instead, if it is
+// WithRefusal returns the facts after w failed. former is the build that serves instead, if it is
 // of the same mode.
-func (f Facts) Refuses(w Want, former, why string, now, next time.Time) Facts {
+func (f Facts) WithRefusal(w Want, former, why string, now, next time.Time) Facts {
 	r := &Refusal{Mode: w.Mode, Build: w.Build, Number: w.Number, Former: former, Why: why, At: now, Next: next, Tries: 1}
-	if f.Refused.Of(w) {
+	if f.Refused.Refuses(w) {
 		r.Tries = f.Refused.Tries + 1
 	}
 	f.Refused = r

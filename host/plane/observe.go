@@ -44,7 +44,7 @@ func (s *State) Begin(step Step, build string, now time.Time) Step {
 	on.Clearing = on.Clearing || step.Do == Cleanup
 	if step.Do == Start {
 		on.Build = build
-		s.Facts = s.Facts.Comes(on.Mode)
+		s.Facts = s.Facts.WithLeft(on.Mode)
 	}
 	return step
 }
@@ -58,17 +58,17 @@ func (s *State) Refuse(step Step, w Want, now time.Time) {
 			former = i.Build
 		}
 	}
-	s.Facts = s.Facts.Refuses(w, cmp.Or(on.Former, former), step.Why, now.Round(0), step.Next)
+	s.Facts = s.Facts.WithRefusal(w, cmp.Or(on.Former, former), step.Why, now.Round(0), step.Next)
 	on.Verified, on.Proved, on.Err, on.Next, on.Refused = Unknown, Unknown, nil, time.Time{}, true
 }
 
 // An Outcome is the result of a step.
 type Outcome struct {
-	Err    error
-	Answer Answer // for Verify and Prove
-	Dies   bool   // for Start: Instance.DiesWithProcess
-	Apart  bool   // for Start: Instance.External
-	Loss   Loss   // for Start, if Err is not nil
+	Err                       error
+	Answer                    Answer // for Verify and Prove
+	DiesWithProcess, External bool   // for Start: see Instance
+
+	Loss Loss // for Start, if Err is not nil
 }
 
 // A Loss is the end of the process of an instance, or of the attempt to start it.
@@ -149,16 +149,16 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 		on.markLost(o.Loss, now)
 		return
 	case o.Err != nil && step.Do != Verify && step.Do != Prove:
-		on.failed(o.Err, now)
+		on.recordFailure(o.Err, now)
 		return
 	}
 	switch step.Do {
 	case Start:
 		role := step.Role
-		if role == sdk.Active && !o.Dies {
+		if role == sdk.Active && !o.DiesWithProcess {
 			role = 0
 		}
-		on.Up, on.Synced, on.DiesWithProcess, on.External, on.Role = true, false, o.Dies, o.Apart, role
+		on.Up, on.Synced, on.DiesWithProcess, on.External, on.Role = true, false, o.DiesWithProcess, o.External, role
 		on.Verified, on.Proved, on.Flows, on.Drained = Unknown, Unknown, -1, time.Time{}
 		on.Next = time.Time{}
 		on.Since, on.Err, on.New, on.Alone = now, nil, false, role == sdk.Active // Start with Active is planned only if nothing else serves
@@ -168,28 +168,30 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 			on.Next = now.Add(backoff(firstPause, lastPause, on.Failures+1))
 		}
 	case Prove:
-		s.proved(on, o, now)
+		s.recordProof(on, o, now)
 	case Cut, Promote, Replace:
-		s.moved(step.Do, on, with, now)
+		s.recordMove(step.Do, on, with, now)
 	case Drain:
-		on.drains(sdk.Draining, now)
+		on.startDraining(sdk.Draining, now)
 	case Cleanup, Stop:
 		if on.New || step.Do == Cleanup {
 			s.Facts.Left = without(s.Facts.Left, on.Mode)
 		}
 		if on.Refused {
-			s.Facts.Refused = s.Facts.Refused.removed(on, now)
+			s.Facts.Refused = s.Facts.Refused.afterRemoval(on, now)
 		}
 		s.Have = slices.DeleteFunc(s.Have, func(i Instance) bool { return i.ID == step.On })
 	}
 }
 
-func (i *Instance) failed(err error, now time.Time) {
+// recordFailure records that a step of i failed, and sets when the instance may retry.
+func (i *Instance) recordFailure(err error, now time.Time) {
 	i.Failures++
 	i.Err, i.Next = err, now.Add(backoff(firstPause, lastPause, i.Failures))
 }
 
-func (s *State) proved(on *Instance, o Outcome, now time.Time) {
+// recordProof records the result of Prove. After a success, or if a proof is not possible, the mode counts as serving.
+func (s *State) recordProof(on *Instance, o Outcome, now time.Time) {
 	on.Proved, on.Err = o.Answer, o.Err
 	switch {
 	case o.Answer == Yes || o.Answer == Cannot:
@@ -201,30 +203,30 @@ func (s *State) proved(on *Instance, o Outcome, now time.Time) {
 		return
 	}
 	on.Former = ""
-	s.Facts = s.Facts.Serves(on.Mode)
+	s.Facts = s.Facts.WithServed(on.Mode)
 	if r := s.Facts.Refused; r != nil && r.Mode == on.Mode && r.Build == on.Build {
 		s.Facts.Refused = nil
 	}
 }
 
-// moved records that on has become Active.
-func (s *State) moved(verb Verb, on, with *Instance, now time.Time) {
+// recordMove records that on has become Active.
+func (s *State) recordMove(verb Verb, on, with *Instance, now time.Time) {
 	on.Role, on.Served, on.Err = sdk.Active, on.Synced || verb == Replace && with != nil && with.Served && !on.DiesWithProcess, nil
 	on.Proved, on.Drained, on.Flows, on.Since = Unknown, time.Time{}, -1, now
 	switch {
 	case verb == Promote:
 		on.Alone = true
-		s.Facts = s.Facts.Serves(on.Mode)
+		s.Facts = s.Facts.WithServed(on.Mode)
 	case verb == Cut && with != nil:
 		with.Served = false
 		if with.Up {
-			with.drains(sdk.Draining, now)
+			with.startDraining(sdk.Draining, now)
 		}
 	case verb == Replace && with != nil:
 		on.Former = with.Build
 		with.Served = false
 		if with.DiesWithProcess && with.Up {
-			with.drains(sdk.Yielded, now)
+			with.startDraining(sdk.Yielded, now)
 			return
 		}
 		id := with.ID
@@ -232,7 +234,8 @@ func (s *State) moved(verb Verb, on, with *Instance, now time.Time) {
 	}
 }
 
-func (i *Instance) drains(role sdk.Role, now time.Time) {
+// startDraining records that i has become Draining or Yielded.
+func (i *Instance) startDraining(role sdk.Role, now time.Time) {
 	i.Role, i.Drained, i.Flows, i.Served, i.Next = role, now, -1, false, time.Time{}
 }
 
@@ -245,7 +248,7 @@ func (s *State) Synced(id ID) {
 	i.Synced = true
 	i.Served = i.Served || i.Role == sdk.Active
 	if i.Role == sdk.Active && i.Alone && i.Former == "" && s.Facts.Served != i.Mode {
-		s.Facts = s.Facts.Serves(i.Mode)
+		s.Facts = s.Facts.WithServed(i.Mode)
 	}
 }
 
@@ -279,7 +282,7 @@ func (s *State) Observe(id ID, o Observation, now time.Time) {
 	if i.Doing == 0 && i.Role != o.Role {
 		i.Role = o.Role
 		if o.Role == sdk.Draining || o.Role == sdk.Yielded {
-			i.drains(o.Role, now)
+			i.startDraining(o.Role, now)
 		}
 	}
 	if o.Err != nil {

@@ -46,7 +46,7 @@ type planner struct {
 func (p *planner) plan() {
 	p.setGoal()
 	p.to = p.find(p.mode, p.build)
-	p.from = p.other()
+	p.from = p.servingOther()
 	if s, refused := p.refuse(); refused {
 		p.do(s)
 		return
@@ -78,7 +78,7 @@ func (p *planner) setGoal() {
 // w may be retried and the instance that failed is removed. It returns nil if w is the goal.
 func (s *State) Refused(w Want, now time.Time) *Refusal {
 	r := s.Facts.Refused
-	if !r.Of(w) || s.Facts.Served == "" {
+	if !r.Refuses(w) || s.Facts.Served == "" {
 		return nil
 	}
 	serves := slices.ContainsFunc(s.Have, func(i Instance) bool { return i.serves() })
@@ -89,8 +89,8 @@ func (s *State) Refused(w Want, now time.Time) *Refusal {
 	return nil
 }
 
-// Of reports whether r refuses w. The retry may be due already.
-func (r *Refusal) Of(w Want) bool {
+// Refuses reports whether r refuses w. The retry may be due already.
+func (r *Refusal) Refuses(w Want) bool {
 	return r != nil && r.Mode == w.Mode && r.Build == w.Build && r.Number == w.Number
 }
 
@@ -99,16 +99,17 @@ func (r *Refusal) Of(w Want) bool {
 // instance is not reused for that build: the build gets a new instance.
 func (p *planner) find(mode, build string) (best *Instance) {
 	for _, i := range p.have {
-		if i.Mode == mode && (build == "" || i.Build == build) && !i.isGoing() && !(i.Refused && i.Former != "" && build != "") && (best == nil || i.usefulness() >= best.usefulness()) {
+		if i.Mode == mode && (build == "" || i.Build == build) && !i.isBeingRemoved() && !(i.Refused && i.Former != "" && build != "") && (best == nil || i.usefulness() >= best.usefulness()) {
 			best = i
 		}
 	}
 	return best
 }
 
-// isGoing reports whether the instance is being removed, so that it cannot serve any more.
-func (i *Instance) isGoing() bool { return i.Clearing || i.Doing == Stop }
+// isBeingRemoved reports whether the instance is being removed, so that it cannot serve any more.
+func (i *Instance) isBeingRemoved() bool { return i.Clearing || i.Doing == Stop }
 
+// usefulness orders instances for find: serving ones, then ones that served when last seen, then ones that are up.
 func (i *Instance) usefulness() int {
 	switch {
 	case i.serves():
@@ -121,11 +122,10 @@ func (i *Instance) usefulness() int {
 	return 0
 }
 
-// other returns the instance of another mode that serves, or that served last; nil if there is
-// none.
-func (p *planner) other() (best *Instance) {
+// servingOther returns the instance of another mode that serves, or that served last; nil if there is none.
+func (p *planner) servingOther() (best *Instance) {
 	for _, i := range p.have {
-		if i.Mode != p.mode && (i.Served || i.Mode == p.facts.Served) && !i.isGoing() && (best == nil || i.usefulness() > best.usefulness()) {
+		if i.Mode != p.mode && (i.Served || i.Mode == p.facts.Served) && !i.isBeingRemoved() && (best == nil || i.usefulness() > best.usefulness()) {
 			best = i
 		}
 	}
@@ -136,7 +136,7 @@ func (p *planner) other() (best *Instance) {
 // count.
 func (p *planner) twin(of *Instance) *Instance {
 	at := slices.IndexFunc(p.have, func(i *Instance) bool {
-		return i != of && i.Mode == of.Mode && !i.isGoing() && i.Role != sdk.Yielded
+		return i != of && i.Mode == of.Mode && !i.isBeingRemoved() && i.Role != sdk.Yielded
 	})
 	if at < 0 {
 		return nil
@@ -163,7 +163,7 @@ func (p *planner) refuse() (Step, bool) {
 	switch {
 	case to.Proved == No && !to.Alone:
 		s.Why, s.Next = "connections through it fail", time.Time{}
-	case p.want.DryRun && to.Role != sdk.Active && (to.Verified == Yes || to.Verified == Cannot || replaces && to.Up): // a replacement cannot be verified: the kernel's rules are the former process's
+	case p.want.DryRun && to.Role != sdk.Active && (to.Verified == Yes || to.Verified == Cannot || replaces && to.Up): // a replacement cannot be verified, because the rules in the kernel are from the former process
 		s.Why, s.Next = ByDryRun, time.Time{}
 	case to.Verified == No:
 		s.Why = "the kernel does not have the state that was sent"
@@ -190,14 +190,14 @@ const (
 
 // pause returns how long w waits before its retry. r is the previous refusal.
 func (r *Refusal) pause(w Want) time.Duration {
-	if !r.Of(w) {
+	if !r.Refuses(w) {
 		return firstPause
 	}
 	return backoff(firstPause, lastPause, r.Tries+1)
 }
 
-// removed returns r after the instance that failed was removed. The pause starts at that time.
-func (r *Refusal) removed(i *Instance, now time.Time) *Refusal {
+// afterRemoval returns r after the instance that failed was removed. The pause starts at that time.
+func (r *Refusal) afterRemoval(i *Instance, now time.Time) *Refusal {
 	if r == nil || r.Mode != i.Mode || r.Build != i.Build || r.Next.IsZero() {
 		return r
 	}
@@ -239,7 +239,7 @@ func (p *planner) startServed() bool {
 		return served.Err == nil
 	case p.overdue(served):
 		return false
-	case served.Role == sdk.Draining && p.to != nil && p.to.Role == sdk.Active: // the cut is done, and only the goal's process is away
+	case served.Role == sdk.Draining && p.to != nil && p.to.Role == sdk.Active: // the cut was successful, and only the process of the goal is away
 		return false
 	}
 	p.activate(served)
@@ -248,7 +248,7 @@ func (p *planner) startServed() bool {
 
 // isBusy reports whether an instance of a mode is being removed.
 func (p *planner) isBusy(mode string) bool {
-	return slices.ContainsFunc(p.have, func(i *Instance) bool { return i.Mode == mode && i.isGoing() })
+	return slices.ContainsFunc(p.have, func(i *Instance) bool { return i.Mode == mode && i.isBeingRemoved() })
 }
 
 // bringUp brings the goal closer to serving.
@@ -297,7 +297,7 @@ func (p *planner) start(mode string) {
 	p.do(s)
 }
 
-// restart starts the process of an instance again when it is due.
+// restart starts the process of an instance again when the restart is due.
 func (p *planner) restart(i *Instance) {
 	if i.Doing != 0 || !p.isDue(i) {
 		return
@@ -315,7 +315,7 @@ func (p *planner) restart(i *Instance) {
 // there are several; nil if there is none.
 func (p *planner) serving() *Instance {
 	for _, i := range append([]*Instance{p.to}, p.have...) {
-		if i.serves() && !i.isGoing() && !i.Doing.takesTraffic() {
+		if i.serves() && !i.isBeingRemoved() && !i.Doing.takesTraffic() {
 			return i
 		}
 	}
@@ -359,9 +359,9 @@ func (p *planner) activate(i *Instance) {
 // prove plans a proof of the serving instance if a decision depends on it.
 func (p *planner) prove(i *Instance) {
 	undecided := i.Former != "" || i.Mode != p.facts.Served
-	removes := slices.ContainsFunc(p.have, func(o *Instance) bool { return o != i && !o.isUnborn() }) ||
+	removes := slices.ContainsFunc(p.have, func(o *Instance) bool { return o != i && !o.wasNeverUp() }) ||
 		slices.ContainsFunc(p.facts.Left, func(mode string) bool {
-			return !slices.ContainsFunc(p.have, func(o *Instance) bool { return o.Mode == mode && o.isUnborn() })
+			return !slices.ContainsFunc(p.have, func(o *Instance) bool { return o.Mode == mode && o.wasNeverUp() })
 		})
 	if i.Former != "" && i.Verified == Unknown {
 		p.do(Step{Do: Verify, On: i.ID})
@@ -372,8 +372,8 @@ func (p *planner) prove(i *Instance) {
 	}
 }
 
-// isUnborn reports whether an instance has never been up, so there is nothing to clean up.
-func (i *Instance) isUnborn() bool { return i.New && !i.Up }
+// wasNeverUp reports whether an instance has never been up, so there is nothing to clean up.
+func (i *Instance) wasNeverUp() bool { return i.New && !i.Up }
 
 // moveTraffic plans a step unless another step that moves traffic is running or planned.
 func (p *planner) moveTraffic(s Step) {
@@ -394,12 +394,12 @@ func (p *planner) removeOthers() {
 	if keeper == nil {
 		return
 	}
-	isRefused := func(mode string) bool { return p.facts.Refused.Of(p.want) && p.facts.Refused.Mode == mode }
+	isRefused := func(mode string) bool { return p.facts.Refused.Refuses(p.want) && p.facts.Refused.Mode == mode }
 	settled := keeper == p.to && keeper.Mode == p.facts.Served && keeper.Former == ""
 	for _, i := range p.have {
 		switch proved := keeper.Proved == Yes || keeper.Proved == Cannot || isRefused(i.Mode); {
 		case i == keeper || i == p.to || i.Doing != 0:
-		case i.isUnborn():
+		case i.wasNeverUp():
 			p.do(Step{Do: Stop, On: i.ID})
 		case i.Clearing:
 			p.cleanUp(i)
@@ -418,7 +418,7 @@ func (p *planner) removeOthers() {
 		}
 	}
 	if settled && !p.fallback {
-		p.startLeft()
+		p.startLeftModes()
 	}
 }
 
@@ -453,9 +453,9 @@ func (p *planner) cleanUp(i *Instance) {
 	}
 }
 
-// startLeft starts an instance for each mode in Facts.Left, to clean it up. It keeps the role
+// startLeftModes starts an instance for each mode in Facts.Left, to clean it up. It keeps the role
 // that the kernel shows.
-func (p *planner) startLeft() {
+func (p *planner) startLeftModes() {
 	for _, mode := range p.facts.Left {
 		if mode != p.mode && !slices.ContainsFunc(p.have, func(i *Instance) bool { return i.Mode == mode }) {
 			p.do(Step{Do: Start, Mode: mode})

@@ -113,7 +113,7 @@ func (w scripted) command(do string, args []string) bool {
 	last := strings.Join(args, " ")
 	switch do {
 	case "served":
-		w.state.Facts, w.kernel[last] = w.state.Facts.Serves(last), sdk.Active
+		w.state.Facts, w.kernel[last] = w.state.Facts.WithServed(last), sdk.Active
 	case "kernel":
 		w.kernel[args[0]] = map[string]sdk.Role{"active": sdk.Active, "draining": sdk.Draining, "standby": sdk.Standby}[args[1]]
 	case "observe":
@@ -194,7 +194,7 @@ func (w *world) summary() string {
 	if len(w.state.Facts.Left) > 0 {
 		text += ", left: " + strings.Join(w.state.Facts.Left, " ")
 	}
-	if r := w.state.Facts.Refused; r.Of(w.want) {
+	if r := w.state.Facts.Refused; r.Refuses(w.want) {
 		text += fmt.Sprintf(", refused: %s (%d tries)", r.Mode, r.Tries)
 	}
 	text += "; kernel:"

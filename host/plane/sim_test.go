@@ -147,7 +147,7 @@ func (w *world) end(n int) {
 	if on == nil {
 		return
 	}
-	o := Outcome{Err: d.err, Answer: Yes, Dies: relays[on.Mode], Apart: apart[on.Mode]}
+	o := Outcome{Err: d.err, Answer: Yes, DiesWithProcess: relays[on.Mode], External: apart[on.Mode]}
 	if d.err != nil {
 		o.Answer = No
 	}

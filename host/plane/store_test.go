@@ -26,8 +26,8 @@ func TestWrite(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("empty facts were written: %v", err)
 	}
-	want := Facts{Served: "iptables", Left: []string{"ipvs"}}.Asks("userspace", "iptables", true).
-		Refuses(Want{Mode: "userspace", Build: "2", Number: 1}, "", "no luck", time.Unix(1_700_000_000, 0).UTC(), time.Unix(1_800_000_000, 0).UTC())
+	want := Facts{Served: "iptables", Left: []string{"ipvs"}}.WithRequest("userspace", "iptables", true).
+		WithRefusal(Want{Mode: "userspace", Build: "2", Number: 1}, "", "no luck", time.Unix(1_700_000_000, 0).UTC(), time.Unix(1_800_000_000, 0).UTC())
 	if err := want.Write(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -72,14 +72,14 @@ func TestUnusable(t *testing.T) {
 
 // TestAsked: a request stays in force until the mode in the config file changes.
 func TestAsked(t *testing.T) {
-	f := Facts{}.Asks("nftables", "iptables", false)
-	if got := f.Under("iptables").Wanted("iptables"); got != "nftables" {
+	f := Facts{}.WithRequest("nftables", "iptables", false)
+	if got := f.WithFileMode("iptables").Wanted("iptables"); got != "nftables" {
 		t.Errorf("while the file says the same: %s", got)
 	}
-	if got := f.Under("ipvs").Under("iptables").Wanted("iptables"); got != "iptables" {
+	if got := f.WithFileMode("ipvs").WithFileMode("iptables").Wanted("iptables"); got != "iptables" {
 		t.Errorf("once the file has changed and changed back: %s", got)
 	}
-	if got := f.Asks("iptables", "iptables", false); got.Asked != "" || got.Number != 2 {
+	if got := f.WithRequest("iptables", "iptables", false); got.Asked != "" || got.Number != 2 {
 		t.Errorf("the file's mode asked for: %+v", got)
 	}
 }

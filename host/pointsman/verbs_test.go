@@ -71,7 +71,7 @@ func TestExits(t *testing.T) {
 		{"explain --watch node", exitUsage, "", "accepts 2 arg(s)"},
 		{"explain --watch --for 11m", exitUsage, "", "--for: want a time up to 10m, not 11m0s"},
 		{"explain --watch -o json", exitUsage, "", "--watch prints lines"},
-		{"explain web 10.96.0.1:80", exitUsage, "", "names no caller"},
+		{"explain web 10.96.0.1:80", exitUsage, "", "is not a caller"},
 		{"config validate " + good, exitOK, "is good: mode userspace", ""},
 		{"config validate --config " + good, exitOK, "is good: mode userspace", ""},
 		{"config validate --plugin-dir " + dir + "/none " + cluster, exitFailed, "", "cluster.yaml: mode: there is no pointsman-dataplane-userspace in " + dir + "/none"},
@@ -245,7 +245,7 @@ func TestCleanup(t *testing.T) {
 func TestCleanupForgetsTheMode(t *testing.T) {
 	dir := t.TempDir()
 	fakePlugin(t, dir, "acme", ``)
-	if err := (plane.Facts{}).Asks("acme", "nftables", false).Serves("acme").Write(dir); err != nil {
+	if err := (plane.Facts{}).WithRequest("acme", "nftables", false).WithServed("acme").Write(dir); err != nil {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
