@@ -172,7 +172,7 @@ func TestWatch(t *testing.T) {
 		{"node", "10.96.0.10:53/udp", "forward 10.96.0.10:53", ""},
 		{"", "", "drop ", "the host ended the watch early"},
 		{"node", "10.96.0.10:53/sctp", "", "mode userspace cannot watch packets"},
-		{"web", "10.96.0.10:53", "", "names no caller"},
+		{"web", "10.96.0.10:53", "", "is not a caller"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		told := ""
@@ -256,7 +256,7 @@ func TestFileIsNotReplaced(t *testing.T) {
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "no socket at "+file) {
+		if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), file+" exists and is not a socket") {
 			t.Errorf("%s: error %v", file, err)
 		}
 		if err := os.Remove(file); err != nil {

@@ -48,11 +48,11 @@ func ParseQuestion(from, to string) (Question, error) {
 	var err error
 	if addr != "" {
 		if q.From, err = netip.ParseAddr(addr); err != nil || q.From.Zone() != "" {
-			return q, badQuestion("%q names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS", from)
+			return q, badQuestion("%q is not a caller: want an address, node, pod:ADDRESS or outside:ADDRESS", from)
 		}
 		q.From = q.From.Unmap()
 	} else if q.Caller != CallerNode && q.Pod == "" {
-		return q, badQuestion("%q names no caller: want an address behind %s:", from, kind)
+		return q, badQuestion("%q is not a caller: want an address behind %s:", from, kind)
 	}
 	if name, _, _ := strings.Cut(to, ":"); isPod(name) && !startsWithAddr(name) {
 		return q, &Error{Code: http.StatusBadRequest, What: to + " is no address", Why: "want one at which the Service is reached", Try: "pointsman service show " + name}
@@ -63,7 +63,7 @@ func ParseQuestion(from, to string) (Question, error) {
 		return q, badQuestion("%q has no protocol of Services: want tcp, udp or sctp behind the slash", to)
 	}
 	if q.To, err = netip.ParseAddrPort(dest); err != nil || q.To.Port() == 0 || q.To.Addr().Zone() != "" {
-		return q, badQuestion("%q is nowhere to send to: want ADDRESS:PORT, such as 10.96.0.10:80, [fd00::1]:80 or 10.96.0.10:53/udp", to)
+		return q, badQuestion("%q is not a destination: want ADDRESS:PORT, such as 10.96.0.10:80, [fd00::1]:80 or 10.96.0.10:53/udp", to)
 	}
 	q.To = netip.AddrPortFrom(q.To.Addr().Unmap(), q.To.Port())
 	if q.From.IsValid() && q.From.Is4() != q.To.Addr().Is4() {

@@ -18,18 +18,18 @@ func TestParseQuestion(t *testing.T) {
 		{"fd00::7", "[fd00::1]:80", "any fd00::7 [fd00::1]:80 tcp"},
 		{"shop/web-7d4kx", "10.96.0.10:80", "any invalid IP 10.96.0.10:80 tcp shop/web-7d4kx"},
 		{"pod:shop/web-7d4kx", "[fd00::1]:80", "any invalid IP [fd00::1]:80 tcp shop/web-7d4kx"},
-		{"shop/web/7d4kx", "10.96.0.10:80", `"shop/web/7d4kx" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS`},
-		{"/web", "10.96.0.10:80", `"/web" names no caller`},
-		{"node:shop/web", "10.96.0.10:80", `"node:shop/web" names no caller`},
-		{"web", "10.96.0.10:80", `"web" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS`},
-		{"", "10.96.0.10:80", `"" names no caller`},
-		{"pod:", "10.96.0.10:80", `"pod:" names no caller: want an address behind pod:`},
-		{"fe80::1%eth0", "[fd00::1]:80", `names no caller`},
-		{"10.0.0.1", "10.96.0.10", `"10.96.0.10" is nowhere to send to: want ADDRESS:PORT, such as`},
-		{"10.0.0.1", "10.96.0.10:0", `is nowhere to send to`},
-		{"10.0.0.1", "web:80", `is nowhere to send to`},
+		{"shop/web/7d4kx", "10.96.0.10:80", `"shop/web/7d4kx" is not a caller: want an address, node, pod:ADDRESS or outside:ADDRESS`},
+		{"/web", "10.96.0.10:80", `"/web" is not a caller`},
+		{"node:shop/web", "10.96.0.10:80", `"node:shop/web" is not a caller`},
+		{"web", "10.96.0.10:80", `"web" is not a caller: want an address, node, pod:ADDRESS or outside:ADDRESS`},
+		{"", "10.96.0.10:80", `"" is not a caller`},
+		{"pod:", "10.96.0.10:80", `"pod:" is not a caller: want an address behind pod:`},
+		{"fe80::1%eth0", "[fd00::1]:80", `is not a caller`},
+		{"10.0.0.1", "10.96.0.10", `"10.96.0.10" is not a destination: want ADDRESS:PORT, such as`},
+		{"10.0.0.1", "10.96.0.10:0", `is not a destination`},
+		{"10.0.0.1", "web:80", `is not a destination`},
 		{"10.0.0.1", "shop/web:80", `shop/web:80 is no address: want one at which the Service is reached; try: pointsman service show shop/web`},
-		{"10.0.0.1", "10.96.0.10/udp", `is nowhere to send to`},
+		{"10.0.0.1", "10.96.0.10/udp", `is not a destination`},
 		{"10.0.0.1", "10.96.0.10:80/icmp", `has no protocol of Services: want tcp, udp or sctp`},
 		{"10.0.0.1", "[fd00::1]:80", "10.0.0.1 and fd00::1 are of two IP families"},
 	} {
@@ -51,7 +51,7 @@ func TestExplainOverTheSocket(t *testing.T) {
 	if err != nil || x.Kind != "Explanation" || x.Verdict != "forward" || x.Caller != CallerPod || x.To.Port() != 53 || !x.Try {
 		t.Errorf("%+v, %v", x, err)
 	}
-	if _, err := c.Explain(t.Context(), "web", "10.96.0.10:80", false); err == nil || !strings.Contains(err.Error(), "names no caller") {
+	if _, err := c.Explain(t.Context(), "web", "10.96.0.10:80", false); err == nil || !strings.Contains(err.Error(), "is not a caller") {
 		t.Errorf("without a valid caller: %v", err)
 	}
 }

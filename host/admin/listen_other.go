@@ -56,7 +56,7 @@ func vacate(path string) error {
 	case err != nil:
 		return err
 	case info.Mode()&os.ModeSocket == 0:
-		return fmt.Errorf("there is something that is no socket at %s; move it away, or set adminSocket to another path", path)
+		return fmt.Errorf("%s exists and is not a socket; move it away, or set adminSocket to another path", path)
 	}
 	return os.Remove(path)
 }

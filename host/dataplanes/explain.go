@@ -308,5 +308,5 @@ func (x *explanation) differs(w sdk.Way) string {
 	case w.Verdict == sdk.Forward:
 		return fmt.Sprintf("it is sent to %s, which is not one of its endpoints", w.To)
 	}
-	return fmt.Sprintf("the verdict is %s, not %s", w.Verdict, x.Verdict)
+	return fmt.Sprintf("the kernel's verdict is %s, not %s", w.Verdict, x.Verdict)
 }

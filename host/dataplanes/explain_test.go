@@ -191,12 +191,12 @@ func TestKernelDiffers(t *testing.T) {
 		{"an endpoint too many", "forward", way(sdk.Forward, "10.9.9.9:80"), "10.9.9.9:80, which is not one of its endpoints"},
 		{"untouched", "forward", way(sdk.Forward, to.String()), "no rule translates it"},
 		{"untouched, and to be refused", "reject", way(sdk.Forward, to.String()), "no rule translates it"},
-		{"dropped", "forward", way(sdk.Drop, "10.0.0.1:80"), "the verdict is drop, not forward"},
-		{"dropped, and to be refused", "reject", way(sdk.Drop, to.String()), "the verdict is drop, not reject"},
+		{"dropped", "forward", way(sdk.Drop, "10.0.0.1:80"), "the kernel's verdict is drop, not forward"},
+		{"dropped, and to be refused", "reject", way(sdk.Drop, to.String()), "the kernel's verdict is drop, not reject"},
 		{"refused", "reject", way(sdk.Reject, to.String()), ""},
 		{"no Service's", "pass", way(sdk.Forward, to.String()), ""},
 		{"no Service's, and led away", "pass", way(sdk.Forward, "10.9.9.9:80"), "10.9.9.9:80, which is not one"},
-		{"no Service's, and dropped", "pass", way(sdk.Drop, to.String()), "the verdict is drop, not pass"},
+		{"no Service's, and dropped", "pass", way(sdk.Drop, to.String()), "the kernel's verdict is drop, not pass"},
 		{"something else decides", "forward", then, ""},
 		{"what is right is not known", "cannot tell", way(sdk.Drop, to.String()), ""},
 	} {
@@ -214,7 +214,7 @@ func TestWalked(t *testing.T) {
 	good := sdk.Way{Verdict: sdk.Forward, To: netip.MustParseAddrPort("10.0.0.1:80")}
 	bad := sdk.Way{Verdict: sdk.Drop, To: netip.MustParseAddrPort("10.0.0.2:80"), Steps: []string{"filter/INPUT/1", "filter/WALL/3: -j DROP"}}
 	x.addTrace(sdk.Traced{Ways: []sdk.Way{good, bad, bad}, Notes: []string{"a program of XDP"}})
-	if k := x.Kernel; len(k.Ways) != 3 || k.Ways[0].Verdict != "drop" || k.Differs != "the verdict is drop, not forward" || len(k.Notes) != 1 {
+	if k := x.Kernel; len(k.Ways) != 3 || k.Ways[0].Verdict != "drop" || k.Differs != "the kernel's verdict is drop, not forward" || len(k.Notes) != 1 {
 		t.Errorf("%+v", k)
 	}
 	if len(x.Remedies) != 1 || !strings.Contains(x.Remedies[0], "filter/WALL/3: -j DROP; if Pointsman did not write that") {

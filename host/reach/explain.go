@@ -102,8 +102,8 @@ func (c candidate) whyNotLocal() string {
 	return "it is on node " + c.place.Node
 }
 
-// whyNotHinted says for whom c is hinted. It is for ready endpoints that are not hinted for
-// this node.
+// whyNotHinted returns text that says for which nodes or zones c is hinted. Call it only for ready endpoints that are
+// not hinted for this node.
 func (h hints) whyNotHinted(c candidate) string {
 	return "it is hinted for " + h.kind + " " + strings.ReplaceAll(h.of(c.place), ",", ", ") + ", and this " + h.kind + " is " + h.self
 }

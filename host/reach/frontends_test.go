@@ -42,7 +42,7 @@ func TestFrontends(t *testing.T) {
 			{Name: "t", Port: 53, Protocol: corev1.ProtocolTCP}, {Name: "u", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "s", Port: 53, Protocol: corev1.ProtocolSCTP}}}),
 			"t/tcp4: cluster-ip 172.30.0.1:53\nu/udp4: cluster-ip 172.30.0.1:53\ns/sctp4: cluster-ip 172.30.0.1:53", ""},
 		{"two ports of one name", service(corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "a", Port: 53}, {Name: "a", Port: 54}, {Name: "a", Port: 53, Protocol: corev1.ProtocolUDP}}}),
-			"a/tcp4: cluster-ip 172.30.0.1:53\na/udp4: cluster-ip 172.30.0.1:53", `port "a" (tcp) has number 54, and another before; the first is used`},
+			"a/tcp4: cluster-ip 172.30.0.1:53\na/udp4: cluster-ip 172.30.0.1:53", `port "a" (tcp) has number 54, but an earlier port with this name and protocol is used`},
 		{"a protocol from later", service(corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "q", Port: 53, Protocol: "QUIC"}}}), "", `port "q" has unknown protocol "QUIC"; it is not used`},
 		{"each policy for its own (A10, A11)", service(corev1.ServiceSpec{InternalTrafficPolicy: &local, Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}}),
 			"http/tcp4: cluster-ip 172.30.0.1:80 local, node-port *:30080", ""},

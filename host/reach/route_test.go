@@ -52,9 +52,9 @@ func TestRoute(t *testing.T) {
 	}
 	for _, want := range []string{
 		"allowed: no: 10.0.0.1 is not in 198.18.0.0/16, the Service's source ranges",
-		"endpoints: none anywhere may be used, so callers are rejected",
+		"endpoints: none is usable on any node, so callers are rejected",
 		"endpoints: none of the 2 is on this node, and its traffic policy is local",
-		"endpoints: one of 2: its traffic policy is local, which is for callers from outside; this one calls from the inside",
+		"endpoints: one of 2: its traffic policy is local, but that applies only to callers from outside the cluster",
 		"masquerade: no: the policy local keeps the caller's address",
 		"masquerade: yes: masqueradeAll is set",
 	} {

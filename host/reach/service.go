@@ -150,7 +150,7 @@ func addPort(ports []Port, p Port, protocol corev1.Protocol, problem func(reason
 	case p.Number == 0:
 		problem(InvalidPort, "port %q has no valid number; it is not used", p.Name)
 	case slices.ContainsFunc(ports, func(q Port) bool { return q.Name == p.Name && q.Protocol == p.Protocol }):
-		problem(InvalidPort, "port %q (%s) has number %d, and another before; the first is used", p.Name, p.Protocol, p.Number)
+		problem(InvalidPort, "port %q (%s) has number %d, but an earlier port with this name and protocol is used", p.Name, p.Protocol, p.Number)
 	default:
 		return append(ports, p)
 	}

@@ -104,7 +104,7 @@ func (c *Cursor) recordFailure(name sdk.Name, value *sdk.Service, err error) {
 	if refused(err) {
 		c.t.warn(ServiceRefused, name.String(), fmt.Sprintf("the %s dataplane cannot serve it: %v", c.name, err))
 	} else {
-		c.t.warn(ServiceFailed, name.String(), fmt.Sprintf("the %s dataplane could not serve it, and will be asked again: %v", c.name, err))
+		c.t.warn(ServiceFailed, name.String(), fmt.Sprintf("the %s dataplane could not serve it, and the host will retry: %v", c.name, err))
 	}
 }
 

@@ -45,11 +45,11 @@ func (t *Tracker) Match(to netip.AddrPort, protocol sdk.Protocol, isLocal func(n
 	port := fmt.Sprintf("%d/%s is the node port of %s/%s, and %s", to.Port(), protocol, m.Service.Name.Namespace, m.Service.Name.Service, to.Addr())
 	switch {
 	case to.Addr().IsLoopback():
-		return Match{Depends: true, Why: port + " is a loopback address, which takes node ports where the dataplane's option localhostNodePorts says so"}
+		return Match{Depends: true, Why: port + " is a loopback address, which accepts node ports only with the dataplane's option localhostNodePorts"}
 	case !isLocal(to.Addr()):
-		return Match{Why: port + " is no address of this node"}
+		return Match{Why: port + " is not an address of this node"}
 	case !t.node.TakesNodePorts(to.Addr()):
-		return Match{Why: port + " is an address of this node that takes none, as nodePortAddresses has it"}
+		return Match{Why: port + " is an address of this node that accepts no node ports, because of nodePortAddresses"}
 	}
 	return m
 }

@@ -31,9 +31,9 @@ func TestMatch(t *testing.T) {
 		{"203.0.113.9:80", sdk.TCP, "old external-ip 203.0.113.9:80"},
 		{"192.0.2.10:30080", sdk.TCP, "web node-port *:30080"},
 		{"192.0.2.10:30080", sdk.UDP, "no Service is reached at 192.0.2.10:30080/udp"},
-		{"192.0.2.11:30080", sdk.TCP, "30080/tcp is the node port of ns1/web, and 192.0.2.11 is an address of this node that takes none, as nodePortAddresses has it"},
-		{"192.0.2.20:30080", sdk.TCP, "30080/tcp is the node port of ns1/web, and 192.0.2.20 is no address of this node"},
-		{"127.0.0.1:30080", sdk.TCP, "depends: 30080/tcp is the node port of ns1/web, and 127.0.0.1 is a loopback address, which takes node ports where the dataplane's option localhostNodePorts says so"},
+		{"192.0.2.11:30080", sdk.TCP, "30080/tcp is the node port of ns1/web, and 192.0.2.11 is an address of this node that accepts no node ports, because of nodePortAddresses"},
+		{"192.0.2.20:30080", sdk.TCP, "30080/tcp is the node port of ns1/web, and 192.0.2.20 is not an address of this node"},
+		{"127.0.0.1:30080", sdk.TCP, "depends: 30080/tcp is the node port of ns1/web, and 127.0.0.1 is a loopback address, which accepts node ports only with the dataplane's option localhostNodePorts"},
 		{"172.30.0.1:81", sdk.TCP, "172.30.0.1 is an address of ns1/web, which is not reached at port 81/tcp"},
 		{"172.30.0.9:80", sdk.TCP, "no Service is reached at 172.30.0.9:80/tcp"},
 	} {

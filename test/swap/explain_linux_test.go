@@ -40,10 +40,10 @@ func TestKernelExplain(t *testing.T) {
 			n.nft("add", "chain", "ip", "firewall", "guard", "{ type filter hook forward priority 10; }")
 			n.nft("add", "rule", "ip", "firewall", "guard", "ip", "daddr", "10.180.1.1", "drop")
 			const guard = "nftables, table ip firewall, chain guard, rule "
-			says("explain names the foreign rule", "kernel now drop, forward to 10.180.0.1:8080", "differs it comes to drop, not forward",
+			says("explain names the foreign rule", "kernel now drop, forward to 10.180.0.1:8080", "differs the kernel's verdict is drop, not forward",
 				"try this rule stops it: "+guard+"1; if Pointsman did not write that", "WALK TO 10.180.1.1:8080", " "+guard+"1")
 			n.nft("add", "rule", "ip", "firewall", "guard", "ip", "daddr", "10.180.0.1", "drop")
-			says("both are dropped", "kernel now drop differs it comes to drop, not forward", guard)
+			says("both are dropped", "kernel now drop differs the kernel's verdict is drop, not forward", guard)
 			n.nft("delete", "table", "ip", "firewall")
 			says("the rules are gone", both)
 			n.iptables("-I", "FORWARD", "-d", "10.180.0.1", "-j", "DROP")
