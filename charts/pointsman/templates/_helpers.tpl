@@ -6,7 +6,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* children or sidecar. */}}
+{{/* The form of the pods: children or sidecar. */}}
 {{- define "pointsman.form" -}}
 {{ .Values.form | default (ternary "children" "sidecar" .Values.kubeProxy.replace) }}
 {{- end }}
@@ -15,7 +15,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository | default (eq (include "pointsman.form" .) "sidecar" | ternary "ghcr.io/pointsman/host" "ghcr.io/pointsman/pointsman") }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* The image of a dataplane, of a dict with root and name. Where one image has all, its digest is the dataplanes'. */}}
+{{/* The image of a dataplane. The argument is a dict with root and name. If one image has all dataplanes, its
+     digest is used. */}}
 {{- define "pointsman.dataplaneImage" -}}
 {{- $v := .root.Values -}}
 {{- $digest := get ($v.dataplaneImage.digests | default dict) .name -}}
@@ -28,45 +29,46 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 ["iptables", "nftables", "ipvs", "userspace", "auto"]
 {{- end }}
 
-{{/* Refuses a mode that no plugin has, of a dict with root, mode, the settings beside it (config), and
-     what it is (what). In the form sidecar a plugin is a container, of those in dataplanes or plugins. */}}
+{{/* Fails if no plugin has the mode. The argument is a dict with root, mode, config (the host's settings), and what
+     (the name of the mode in the message). With form: sidecar, dataplanes or plugins must list the mode's container. */}}
 {{- define "pointsman.knownMode" -}}
 {{- $v := .root.Values }}
 {{- $plugins := include "pointsman.pluginNames" .root | fromJsonArray }}
 {{- $known := concat (include "pointsman.ours" . | fromJsonArray) $plugins }}
 {{- if and (eq (include "pointsman.form" .root) "sidecar") (not (has .mode (concat $v.dataplanes $plugins))) }}
-{{- if eq .mode "auto" }}{{ fail (printf "%s is auto, which form: sidecar does not have: name a mode, or take form: children" .what) }}{{ end }}
+{{- if eq .mode "auto" }}{{ fail (printf "%s is auto, which form: sidecar does not support: set a mode, or form: children" .what) }}{{ end }}
 {{- fail (printf "%s is %s, and the pods have %s: take one of these, or add %s to dataplanes or plugins" .what .mode (join ", " (concat $v.dataplanes $plugins)) .mode) }}
 {{- end }}
-{{- if not (or (has .mode $known) (hasKey (.config.plugins | default dict) .mode)) }}{{ fail (printf "%s is %s, and the images have %s: another plugin is one of plugins, or of your own image and named by config.plugins.%s: {}" .what .mode (join ", " $known) .mode) }}{{ end }}
+{{- if not (or (has .mode $known) (hasKey (.config.plugins | default dict) .mode)) }}{{ fail (printf "%s is %s, and the images have %s: add another plugin to plugins, or to your own image with config.plugins.%s: {}" .what .mode (join ", " $known) .mode) }}{{ end }}
 {{- end }}
 
-{{/* What no schema can say of values together. What is not as in values.yaml was set. */}}
+{{/* Checks of several values together, which the schema cannot express. A value that differs from values.yaml
+     counts as set. */}}
 {{- define "pointsman.check" -}}
 {{- $v := .Values }}
 {{- $sidecar := eq (include "pointsman.form" .) "sidecar" }}
 {{- $replace := $v.kubeProxy.replace }}
-{{- if and (eq $v.form "sidecar") $replace }}{{ fail "kubeProxy.replace has the host read its settings and the mode from kube-proxy's ConfigMap, which has no address of a dataplane: take form: children" }}{{ end }}
+{{- if and (eq $v.form "sidecar") $replace }}{{ fail "with kubeProxy.replace the host reads its settings and the mode from kube-proxy's ConfigMap, which has no addresses of dataplanes: set form: children" }}{{ end }}
 {{- if and $replace $v.config }}{{ fail "kubeProxy.replace reads kube-proxy's ConfigMap, so config has no effect: change the ConfigMap, or set kubeProxy.replace: false" }}{{ end }}
 {{- $cidrs := $v.clusterCIDRs | default list }}
 {{- if and $replace $cidrs (ne (toJson $cidrs) "[\"10.244.0.0/16\"]") }}{{ fail "kubeProxy.replace reads kube-proxy's ConfigMap, so clusterCIDRs has no effect: leave it out" }}{{ end }}
 {{- if and $replace (ne .Release.Namespace "kube-system") }}{{ fail (printf "kubeProxy.replace reads kube-proxy's ConfigMap, which is in kube-system, and this release is in %s: install it with --namespace kube-system" .Release.Namespace) }}{{ end }}
-{{- if and $v.apiServer.kubeletKubeconfig (or $v.apiServer.host $replace) }}{{ fail "apiServer.kubeletKubeconfig is a third way to the API server beside apiServer.host and kubeProxy.replace: keep one of them" }}{{ end }}
-{{- if and $v.kubeProxy.checkNodes (not $replace) }}{{ fail "kubeProxy.checkNodes asks about kube-proxy's settings: set kubeProxy.replace: true too" }}{{ end }}
-{{- if and (ne $v.kubeProxy.configMap "kube-proxy") (not $replace) }}{{ fail "kubeProxy.configMap is read with kubeProxy.replace: true alone: set that too, or leave it out" }}{{ end }}
+{{- if and $v.apiServer.kubeletKubeconfig (or $v.apiServer.host $replace) }}{{ fail "apiServer.kubeletKubeconfig, apiServer.host and kubeProxy.replace each set the address of the API server: keep one of them" }}{{ end }}
+{{- if and $v.kubeProxy.checkNodes (not $replace) }}{{ fail "kubeProxy.checkNodes has no effect without kubeProxy.replace: set kubeProxy.replace: true too" }}{{ end }}
+{{- if and (ne $v.kubeProxy.configMap "kube-proxy") (not $replace) }}{{ fail "kubeProxy.configMap has no effect without kubeProxy.replace: set kubeProxy.replace: true too, or leave it out" }}{{ end }}
 {{- if and (ne (int $v.apiServer.port) 6443) (not $v.apiServer.host) }}{{ fail "apiServer.port has no effect without apiServer.host: set that too, or leave it out" }}{{ end }}
-{{- if and $v.serviceAccount.annotations (not $v.serviceAccount.create) }}{{ fail "serviceAccount.annotations are of the one that serviceAccount.create makes: annotate the one that is there, or set create: true" }}{{ end }}
-{{- if and (eq ($v.updateStrategy.type | default "") "OnDelete") $v.minReadySeconds }}{{ fail "minReadySeconds is how long an upgrade waits, and with updateStrategy.type: OnDelete none goes on by itself: leave one of them out" }}{{ end }}
+{{- if and $v.serviceAccount.annotations (not $v.serviceAccount.create) }}{{ fail "serviceAccount.annotations are for a ServiceAccount that the chart creates: annotate the existing one, or set serviceAccount.create: true" }}{{ end }}
+{{- if and (eq ($v.updateStrategy.type | default "") "OnDelete") $v.minReadySeconds }}{{ fail "minReadySeconds has no effect with updateStrategy.type: OnDelete, because no rollout waits: leave one of them out" }}{{ end }}
 {{- if gt (len $cidrs) 1 }}
-{{- if eq (contains ":" (first $cidrs)) (contains ":" (last $cidrs)) }}{{ fail (printf "clusterCIDRs has %s, which are of one IP family: want one range for each" (join ", " $cidrs)) }}{{ end }}
+{{- if eq (contains ":" (first $cidrs)) (contains ":" (last $cidrs)) }}{{ fail (printf "clusterCIDRs has %s, which are of one IP family: want one range for each family" (join ", " $cidrs)) }}{{ end }}
 {{- end }}
 {{- $taken := dict "pointsman" true }}
 {{- range concat (include "pointsman.ours" . | fromJsonArray) $v.dataplanes }}{{ $_ := set $taken . true }}{{ end }}
 {{- range $v.plugins }}
-{{- if hasKey $taken .name }}{{ fail (printf "two plugins, or one and a dataplane of our images, have the name %s: give each of plugins a name of its own" .name) }}{{ end }}
+{{- if hasKey $taken .name }}{{ fail (printf "two plugins, or a plugin and a dataplane of our images, have the name %s: give each plugin a different name" .name) }}{{ end }}
 {{- $_ := set $taken .name true }}
 {{- end }}
-{{- if and (kindIs "bool" $v.imageVolumes) (or $sidecar (not $v.plugins)) }}{{ fail "imageVolumes is how form: children gets the programs of plugins: leave it out" }}{{ end }}
+{{- if and (kindIs "bool" $v.imageVolumes) (or $sidecar (not $v.plugins)) }}{{ fail "imageVolumes has an effect only on plugins with form: children: leave it out" }}{{ end }}
 {{- include "pointsman.checkExtra" . }}
 {{- range $key := list "pointsman.dev/proxy" "pointsman.dev/pool" }}
 {{- if hasKey ($v.nodeSelector | default dict) $key }}{{ fail (printf "nodeSelector has %s, which the chart sets by kubeProxy.replace and pools: leave it out" $key) }}{{ end }}
@@ -75,13 +77,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if hasKey ($v.podLabels | default dict) $key }}{{ fail (printf "podLabels has %s, by which the DaemonSet finds its pods: leave it out" $key) }}{{ end }}
 {{- end }}
 {{- if not $sidecar }}
-{{- if ne (toJson $v.dataplanes) "[\"iptables\",\"nftables\"]" }}{{ fail "dataplanes are containers of form: sidecar, and in form: children the host starts the one that mode names: leave it out" }}{{ end }}
+{{- if ne (toJson $v.dataplanes) "[\"iptables\",\"nftables\"]" }}{{ fail "dataplanes lists containers of form: sidecar, and with form: children the host starts the plugin of the mode: leave it out" }}{{ end }}
 {{- with $v.dataplaneImage }}
-{{- if or .repository .tag .digests }}{{ fail "dataplaneImage is of form: sidecar, and in form: children image has all: leave it out" }}{{ end }}
+{{- if or .repository .tag .digests }}{{ fail "dataplaneImage is for form: sidecar, and with form: children one image has all dataplanes: leave it out" }}{{ end }}
 {{- end }}
 {{- range $plugin := $v.plugins }}
 {{- range list "capabilities" "args" "env" "resources" "livenessProbe" }}
-{{- if hasKey $plugin . }}{{ fail (printf "plugin %s has %s, which is of a container of form: sidecar, and in form: children the host starts the program: leave it out" $plugin.name .) }}{{ end }}
+{{- if hasKey $plugin . }}{{ fail (printf "plugin %s has %s, which is for a container of form: sidecar, and with form: children the host starts the plugin: leave it out" $plugin.name .) }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -90,7 +92,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- with $v.dataplaneImage.digests }}
 {{- range $v.dataplanes }}
-{{- if not (hasKey $v.dataplaneImage.digests .) }}{{ fail (printf "dataplaneImage.digests does not have %s, which dataplanes has: name all of them, or none" .) }}{{ end }}
+{{- if not (hasKey $v.dataplaneImage.digests .) }}{{ fail (printf "dataplaneImage.digests does not have %s, but dataplanes has: set the digests of all dataplanes, or of none" .) }}{{ end }}
 {{- end }}
 {{- end }}
 {{- include "pointsman.knownMode" (dict "root" . "mode" ($v.mode | default "iptables") "config" $v.config "what" "mode") }}
@@ -103,14 +105,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $config := mergeOverwrite (deepCopy $v.config) (deepCopy (.config | default dict)) }}
 {{- include "pointsman.knownMode" (dict "root" $ "mode" (.mode | default $v.mode | default "iptables") "config" $config "what" (printf "the mode of pool %s" .name)) }}
 {{- include "pointsman.checkConfig" (dict "root" $ "config" $config "what" (printf "the config of pool %s" .name)) }}
-{{- if hasKey $seen .name }}{{ fail (printf "two pools have the name %s: a node has one label pointsman.dev/pool" .name) }}{{ end }}
+{{- if hasKey $seen .name }}{{ fail (printf "two pools have the name %s: a node can have only one label pointsman.dev/pool" .name) }}{{ end }}
 {{- $_ := set $seen .name true }}
-{{- if and $replace .config }}{{ fail (printf "pool %s has a config, and with kubeProxy.replace the settings are kube-proxy's: leave it its mode alone" .name) }}{{ end }}
+{{- if and $replace .config }}{{ fail (printf "pool %s has a config, which has no effect with kubeProxy.replace, because the settings are kube-proxy's: set only its mode" .name) }}{{ end }}
 {{- end }}
 {{- end }}
 
-{{/* Refuses settings of the host that other values leave without effect, of a dict with root, config, and what
-     it is (what). */}}
+{{/* Fails if other values contradict the host's settings. The argument is a dict with root, config, and what (the
+     name of config in the message). */}}
 {{- define "pointsman.checkConfig" -}}
 {{- $v := .root.Values }}
 {{- $what := .what }}
@@ -124,7 +126,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Refuses what is added to the host's container, where it collides with what the chart has there. */}}
+{{/* Fails if extraEnv, extraVolumes or extraVolumeMounts conflict with a name or path that the chart uses. */}}
 {{- define "pointsman.checkExtra" -}}
 {{- $v := .Values }}
 {{- $own := list "POINTSMAN_HOSTNAMEOVERRIDE" "POINTSMAN_MODE" }}
@@ -138,18 +140,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $paths = concat $paths (list (print "/run/pointsman-" .name) (print "/usr/libexec/pointsman-plugins/" .name)) }}
 {{- end }}
 {{- range $v.extraEnv }}
-{{- if has .name $own }}{{ fail (printf "extraEnv has %s, which the chart sets, or a name twice: leave it out" .name) }}{{ end }}
+{{- if has .name $own }}{{ fail (printf "extraEnv has %s, which the chart sets, or which is there twice: leave it out" .name) }}{{ end }}
 {{- $own = append $own .name }}
 {{- end }}
 {{- $volumes := list }}
 {{- range $v.extraVolumes }}
-{{- if has .name (concat $volumes $taken) }}{{ fail (printf "extraVolumes has %s, which is the name of another volume: take another one" .name) }}{{ end }}
+{{- if has .name (concat $volumes $taken) }}{{ fail (printf "extraVolumes has %s, which is the name of another volume: choose another name" .name) }}{{ end }}
 {{- $volumes = append $volumes .name }}
 {{- end }}
 {{- $mounted := list }}
 {{- range $v.extraVolumeMounts }}
 {{- if not (has .name $volumes) }}{{ fail (printf "extraVolumeMounts has %s, and extraVolumes does not" .name) }}{{ end }}
-{{- if has (clean .mountPath) $paths }}{{ fail (printf "extraVolumeMounts has %s, where another volume is: take another path" .mountPath) }}{{ end }}
+{{- if has (clean .mountPath) $paths }}{{ fail (printf "extraVolumeMounts has %s, where another volume is mounted: choose another path" .mountPath) }}{{ end }}
 {{- $mounted = append $mounted .name }}
 {{- $paths = append $paths (clean .mountPath) }}
 {{- end }}
@@ -158,7 +160,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* The host's file, of a dict with root and, for a pool, pool. */}}
+{{/* The host's config file. The argument is a dict with root and, for a pool, pool. */}}
 {{- define "pointsman.hostConfig" -}}
 {{- $v := .root.Values }}
 {{- $mode := $v.mode | default "iptables" }}
@@ -181,8 +183,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml $config }}
 {{- end }}
 
-{{/* The ConfigMap has a name by what is in it, so that pods get other settings one after the other,
-     as they are replaced, and a rollout that stops leaves all other nodes as they are. */}}
+{{/* The name of the ConfigMap contains a hash of its content. So pods get changed settings only when they are
+     replaced, one after the other, and a rollout that stops does not affect the other nodes. */}}
 {{- define "pointsman.configName" -}}
 pointsman-{{ with .pool }}{{ .name }}-{{ end }}{{ include "pointsman.hostConfig" . | sha256sum | trunc 10 }}
 {{- end }}
