@@ -20,8 +20,8 @@ const docs = "../../docs/configuration.md"
 func TestDocs(t *testing.T) {
 	all := everyField()
 	_, live, _ := apply(&Host{Mode: "NAME", Plugins: map[string]Plugin{"NAME": {Address: "x"}}}, all)
-	usual := new(Host).decode([]byte(Defaults))
-	missing := leaves(all)
+	defaults := new(Host).decode([]byte(Defaults))
+	missing := flatten(all)
 	var tables strings.Builder
 	for _, f := range describedFields(Defaults) {
 		if f.path == "" {
@@ -36,7 +36,7 @@ func TestDocs(t *testing.T) {
 		if isLive != slices.Contains(live, f.path) {
 			t.Errorf("defaults.yaml marks %s [live]: %t, but apply says %t", f.path, isLive, !isLive)
 		}
-		value := strings.ReplaceAll(plain(usual[f.path]), `"`, "")
+		value := strings.ReplaceAll(unquote(defaults[f.path]), `"`, "")
 		if value != "" {
 			value = "`" + value + "`"
 		}
@@ -172,7 +172,7 @@ func TestChartSchema(t *testing.T) {
 		return map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{}}
 	}
 	want := object()
-	for path := range leaves(everyField()) {
+	for path := range flatten(everyField()) {
 		if path == "apiVersion" || path == "kind" || path == "mode" {
 			continue
 		}

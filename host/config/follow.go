@@ -20,8 +20,8 @@ import (
 type Follower struct {
 	flags *pflag.FlagSet
 
-	// Check returns why settings that are valid cannot be applied. It may be nil. It must not change
-	// after Run has started.
+	// Check returns an error if valid settings cannot be applied. It may be nil. It must not be replaced after Run has
+	// started.
 	Check func(wanted *Host) error
 
 	seen    string // hash or error of the last look; only Look uses seen and handled
@@ -39,15 +39,15 @@ type State struct {
 	Since   time.Time // when Err began
 }
 
-// Follow returns a Follower that starts with h, which Load has returned for the same flags.
+// Follow returns a Follower that starts with h. Load must have returned h for the same flags.
 func Follow(h *Host, flags *pflag.FlagSet) *Follower {
 	f := &Follower{flags: flags, seen: h.From.Hash, handled: h.From.Hash}
 	f.state.Store(&State{Host: h})
 	return f
 }
 
-// Run looks at the file each period until ctx ends. A value from reload means that the file is complete,
-// and to be read at once. Run calls changed for each look that reload asked for or that found a change.
+// Run calls Look each period until ctx ends. A value from reload means that the file is complete and must be read at
+// once. Run calls changed for each such Look, and for each one that found a change.
 func (f *Follower) Run(ctx context.Context, period time.Duration, reload <-chan os.Signal, changed func(State)) {
 	tick := time.Tick(period)
 	for {
@@ -141,11 +141,11 @@ func apply(running, wanted *Host) (next *Host, applied, pending []string) {
 
 // differing returns the paths of the fields whose values differ between a and b.
 func differing(a, b *Host) (paths []string) {
-	of, other := leaves(a), leaves(b)
+	of, other := flatten(a), flatten(b)
 	all := maps.Clone(of)
 	maps.Copy(all, other)
 	for _, path := range slices.Sorted(maps.Keys(all)) {
-		if plain(of[path]) != plain(other[path]) {
+		if unquote(of[path]) != unquote(other[path]) {
 			paths = append(paths, path)
 		}
 	}

@@ -168,7 +168,7 @@ func (h *Host) NodePorts() (ranges []netip.Prefix, primary bool) {
 	return ranges, false
 }
 
-// From says where the settings of a Host are from.
+// From describes where the settings of a Host come from.
 type From struct {
 	Path      string            // of the file; empty if there is none
 	Hash      string            // of the content of the file
@@ -201,7 +201,7 @@ func (h *Host) Public() (public Host, hidden []string) {
 	for name, p := range public.Plugins {
 		var options map[string]json.RawMessage
 		if json.Unmarshal(p.Options, &options) != nil {
-			continue // there are no options: check accepts nothing but an object
+			continue // without options: check accepts only an object
 		}
 		for option, value := range options {
 			for _, quoted := range jsonText.FindAll(value, -1) {

@@ -15,7 +15,7 @@ import (
 // to Pointsman can begin with the file that it has. Like kube-proxy it ignores empty
 // values. It warns of fields that have no effect here.
 func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string]json.RawMessage) {
-	mode, detect := cmp.Or(plain(theirs["mode"]), "iptables"), cmp.Or(plain(theirs["detectLocalMode"]), DetectClusterCIDR)
+	mode, detect := cmp.Or(unquote(theirs["mode"]), "iptables"), cmp.Or(unquote(theirs["detectLocalMode"]), DetectClusterCIDR)
 	ours = map[string]json.RawMessage{"externalIPs.nodeAddresses": json.RawMessage(`"warn"`)} // kube-proxy serves them
 	if mode == "nftables" {                                                                   // kube-proxy's default in this mode alone
 		ours["nodePortAddresses"] = json.RawMessage(`["primary"]`)
@@ -24,7 +24,7 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 	for _, field := range slices.Sorted(maps.Keys(theirs)) {
 		raw := theirs[field]
 		here, counts := fromKubeProxyField(field, mode, detect)
-		_, known := misfit(here, nil)
+		_, known := checkValue(here, nil)
 		at, option, isOption := strings.Cut(here, ".options.")
 		switch {
 		case field == "apiVersion", field == "kind", isUnset(field, raw), string(raw) == string(defaults[here]):
@@ -38,9 +38,9 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 			_ = json.Unmarshal(ours[here], &options) // adds the options found before, if any
 			raw, _ = json.Marshal(options)
 		case field == "clusterCIDR":
-			raw, _ = json.Marshal(strings.Split(strings.ReplaceAll(plain(raw), " ", ""), ","))
+			raw, _ = json.Marshal(strings.Split(strings.ReplaceAll(unquote(raw), " ", ""), ","))
 		case field == "hostnameOverride":
-			raw, _ = json.Marshal(strings.ToLower(strings.TrimSpace(plain(raw))))
+			raw, _ = json.Marshal(strings.ToLower(strings.TrimSpace(unquote(raw))))
 		}
 		ours[here] = raw
 	}
@@ -55,11 +55,12 @@ var renamed = map[string]string{
 	"ipvs.tcpTimeout": "plugins.ipvs.options.tcpTimeout", "ipvs.tcpFinTimeout": "plugins.ipvs.options.tcpFinTimeout", "ipvs.udpTimeout": "plugins.ipvs.options.udpTimeout",
 }
 
-// fromKubeProxyField returns the path of the Host field for a field of kube-proxy, and reports whether kube-proxy uses the
-// field with this mode and detectLocalMode. If there is no such Host field, the path is unknown to misfit.
+// fromKubeProxyField returns the path of the Host field for a field of kube-proxy, and reports whether kube-proxy uses
+// the field with this mode and detectLocalMode. If there is no such Host field, checkValue does not know the path that
+// it returns.
 //
-// kube-proxy uses the section of its mode, except that ipvs uses the masquerade fields in section iptables. A mode without
-// a section, such as the former userspace mode, uses section iptables.
+// kube-proxy uses the section of its mode, except that ipvs uses the masquerade fields in section iptables. A mode
+// without a section, such as the former userspace mode, uses section iptables.
 func fromKubeProxyField(field, mode, detect string) (here string, used bool) {
 	section, name, _ := strings.Cut(field, ".")
 	of := "iptables"
@@ -79,16 +80,16 @@ func fromKubeProxyField(field, mode, detect string) (here string, used bool) {
 	return field, section != "detectLocal" || strings.EqualFold(name, detect)
 }
 
-// usual has the defaults that kube-proxy --write-config-to writes for fields without a Host field. The Host fields have
-// the same defaults as kube-proxy's.
-var usual = map[string]string{
+// writtenDefaults has the defaults that kube-proxy --write-config-to writes, for fields of kube-proxy without a Host
+// field. The defaults of Host fields are the same as kube-proxy's.
+var writtenDefaults = map[string]string{
 	"clientConnection.contentType": "application/vnd.kubernetes.protobuf", "logging.flushFrequency": "5s",
 }
 
 // isUnset reports whether the value is kube-proxy's default, or stands for it. A field whose zero has a meaning of its own
 // is a pointer in kube-proxy, and null stands for the default.
 func isUnset(field string, raw json.RawMessage) bool {
-	value := plain(raw)
+	value := unquote(raw)
 	pointer := strings.HasPrefix(field, "conntrack.") || field == "oomScoreAdj" || strings.HasSuffix(field, ".masqueradeBit") || field == "iptables.localhostNodePorts"
-	return value == usual[field] || field == "bindAddress" && (value == "0.0.0.0" || value == "::") || value == "" || value == "[]" || !pointer && slices.Contains([]string{"0", "0s", "false"}, value)
+	return value == writtenDefaults[field] || field == "bindAddress" && (value == "0.0.0.0" || value == "::") || value == "" || value == "[]" || !pointer && slices.Contains([]string{"0", "0s", "false"}, value)
 }

@@ -22,13 +22,13 @@ func TestKubeProxy(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatalf("found %q: %v", files, err)
 	}
-	usual := mustLoad(t, "", nil)
+	defaults := mustLoad(t, "", nil)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			h := mustLoad(t, filepath.ToSlash(file), nil)
 			var text strings.Builder
-			for _, path := range differing(usual, h) {
-				fmt.Fprintf(&text, "%s: %s\n", path, leaves(h)[path])
+			for _, path := range differing(defaults, h) {
+				fmt.Fprintf(&text, "%s: %s\n", path, flatten(h)[path])
 			}
 			for _, w := range h.From.Warnings {
 				fmt.Fprintf(&text, "\n%s", strings.ReplaceAll(w.String(), "testdata/kubeproxy/", ""))
@@ -83,6 +83,6 @@ func TestKubeProxyFile(t *testing.T) {
 }
 
 func isField(path string) bool {
-	_, known := misfit(path, nil)
+	_, known := checkValue(path, nil)
 	return known
 }

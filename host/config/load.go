@@ -28,8 +28,8 @@ import (
 //go:embed defaults.yaml
 var defaults string
 
-// UsualFile is the path of the config file unless --config names another one. Defaults is a config file with comments
-// that has every field at its default for this operating system.
+// UsualFile is the default path of the config file. Defaults is a config file with comments that has every field at its
+// default for this operating system.
 var UsualFile, Defaults = places(runtime.GOOS, os.Getenv)
 
 // places returns UsualFile and Defaults for an operating system. Windows has other folders, a pipe instead of a socket,
@@ -121,8 +121,8 @@ func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 // decode returns the valid fields of a file by path, or nil if the whole file is invalid.
 func (h *Host) decode(data []byte) map[string]json.RawMessage {
 	raw, err := yaml.YAMLToJSONStrict(data)
-	given := leaves(json.RawMessage(raw))
-	version, kind := plain(given["apiVersion"]), plain(given["kind"])
+	given := flatten(json.RawMessage(raw))
+	version, kind := unquote(given["apiVersion"]), unquote(given["kind"])
 	switch {
 	case err != nil:
 		for _, line := range strings.Split(strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:\n"), "\n") {
@@ -147,7 +147,7 @@ func (h *Host) decode(data []byte) map[string]json.RawMessage {
 func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]json.RawMessage {
 	values := make(map[string]json.RawMessage)
 	for path, raw := range layer {
-		want, known := misfit(path, raw)
+		want, known := checkValue(path, raw)
 		top, below, _ := strings.Cut(path, ".")
 		name, _, _ := strings.Cut(below, ".") // the kind of the source, or the plugin
 		if want == "" && pathField.MatchString(path) {
@@ -157,7 +157,7 @@ func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]j
 		case !known:
 			try := "pointsman config defaults, which prints every field"
 			here, _ := fromKubeProxyField(path, "iptables", DetectClusterCIDR)
-			if _, is := misfit(here, nil); is {
+			if _, is := checkValue(here, nil); is {
 				try = here + ", as this field of kube-proxy is called here"
 			}
 			h.refuse(path, "unknown field", try)
@@ -179,19 +179,19 @@ func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]j
 	return values
 }
 
-// secondDocument matches a separator after content, from which on sigs.k8s.io/yaml ignores the file.
+// secondDocument matches a document separator after content. sigs.k8s.io/yaml ignores everything after it.
 var secondDocument = regexp.MustCompile(`(?ms)^[ \t]*[^#%\s-].*^---(\s|$)`)
 
-// plain returns the content of a JSON string, nothing for null and {}, and other JSON unchanged.
-func plain(raw json.RawMessage) string {
+// unquote returns the content of a JSON string, "" for null and {}, and other JSON unchanged.
+func unquote(raw json.RawMessage) string {
 	if text := string(raw); text != "null" && text != "{}" {
 		return strings.Trim(text, `"`)
 	}
 	return ""
 }
 
-// leaves returns the values in the JSON of an object by path. The options of a plugin are one value.
-func leaves(object any) map[string]json.RawMessage {
+// flatten returns the values in the JSON of an object by path. The options of a plugin are one value.
+func flatten(object any) map[string]json.RawMessage {
 	all := make(map[string]json.RawMessage)
 	var add func(path string, raw json.RawMessage)
 	add = func(path string, raw json.RawMessage) {
@@ -214,8 +214,8 @@ func leaves(object any) map[string]json.RawMessage {
 
 var isOptions = regexp.MustCompile(`^plugins\.[^.]*\.options$`)
 
-// forms describes the values of a type.
-var forms = map[string]string{
+// typeDescriptions describes the valid values of a type.
+var typeDescriptions = map[string]string{
 	"string":          "text",
 	"bool":            "true or false",
 	"int":             "a whole number",
@@ -225,14 +225,15 @@ var forms = map[string]string{
 	"[]netip.Prefix":  "a list of address ranges, such as [10.0.0.0/8, fd00::/8]",
 }
 
-// misfit reports whether the field at path is known. If raw is not valid for it, want describes the valid values.
-func misfit(path string, raw json.RawMessage) (want string, known bool) {
+// checkValue reports whether there is a field at path. If raw is not valid for the field, want describes the valid
+// values.
+func checkValue(path string, raw json.RawMessage) (want string, known bool) {
 	unknown, err := kjson.UnmarshalStrict(nest(path, raw), &Host{})
 	if err != nil {
-		want = forms["[]netip.Prefix"] // netip's errors do not name the type
+		want = typeDescriptions["[]netip.Prefix"] // netip's errors do not name the type
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		want = cmp.Or(forms[wrong.Type.String()], "fields and their values")
+		want = cmp.Or(typeDescriptions[wrong.Type.String()], "fields and their values")
 	}
 	return want, len(unknown) == 0
 }
@@ -255,9 +256,9 @@ var (
 
 // merge sets each field to its value in the last layer that has one: the defaults, the file, the environment, flags.
 func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
-	usual := new(Host).decode([]byte(Defaults))
+	defaults := new(Host).decode([]byte(Defaults))
 	names := make(map[string]string)
-	for _, path := range append(slices.Collect(maps.Keys(usual)), "source.files.path", "source.kubernetes.kubeconfig") {
+	for _, path := range append(slices.Collect(maps.Keys(defaults)), "source.files.path", "source.kubernetes.kubeconfig") {
 		if path != "apiVersion" && path != "kind" && path != "source" {
 			names["POINTSMAN_"+strings.ToUpper(strings.ReplaceAll(path, ".", "_"))] = path
 		}
@@ -282,7 +283,7 @@ func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
 		}
 	})
 	v := viper.New()
-	for _, layer := range []map[string]json.RawMessage{usual, file, h.accept("", env), h.accept("", given)} {
+	for _, layer := range []map[string]json.RawMessage{defaults, file, h.accept("", env), h.accept("", given)} {
 		for path, raw := range layer {
 			v.Set(path, raw)
 		}
@@ -295,15 +296,15 @@ func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
 func jsonOf(path, text string) json.RawMessage {
 	quoted, _ := json.Marshal(text)
 	list, _ := json.Marshal(strings.FieldsFunc(strings.ReplaceAll(text, ", ", ","), func(c rune) bool { return strings.ContainsRune("[],", c) }))
-	forms := []json.RawMessage{quoted, list}
+	candidates := []json.RawMessage{quoted, list}
 	if is, err := strconv.ParseBool(text); err == nil {
-		forms = append(forms, strconv.AppendBool(nil, is))
+		candidates = append(candidates, strconv.AppendBool(nil, is))
 	}
 	if json.Valid([]byte(text)) && text != "null" {
-		forms = append(forms, json.RawMessage(text))
+		candidates = append(candidates, json.RawMessage(text))
 	}
-	for _, raw := range forms {
-		if want, _ := misfit(path, raw); want == "" {
+	for _, raw := range candidates {
+		if want, _ := checkValue(path, raw); want == "" {
 			return raw
 		}
 	}

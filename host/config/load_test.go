@@ -152,7 +152,7 @@ plugins: {my-plane: {path: /file/plane, options: {a: 1}}}
 		t.Run(strings.Join([]string{tc.field, tc.env, tc.flag}, " "), func(t *testing.T) {
 			setenv(t, tc.env)
 			h := mustLoad(t, write(t, file), flagSet(t, strings.Fields(tc.flag)...))
-			if got := string(leaves(h)[tc.field]); got != tc.want {
+			if got := string(flatten(h)[tc.field]); got != tc.want {
 				t.Errorf("the value is %s, want %s", got, tc.want)
 			}
 			if got := filepath.Base(h.Problem(tc.field, "", "").Where); got != filepath.Base(tc.where) {
@@ -346,9 +346,9 @@ func TestConfigs(t *testing.T) {
 	if got, want := mustJSON(t, mustLoad(t, copied, nil)), mustJSON(t, h); got != want {
 		t.Errorf("the printed defaults are\n%s\nand those in force\n%s", got, want)
 	}
-	usual := new(Host).decode([]byte(Defaults))
-	for path := range leaves(Host{}) {
-		if usual[path] == nil && path != "plugins" {
+	defaults := new(Host).decode([]byte(Defaults))
+	for path := range flatten(Host{}) {
+		if defaults[path] == nil && path != "plugins" {
 			t.Errorf("defaults.yaml lacks %s", path)
 		}
 	}
