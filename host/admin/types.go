@@ -23,7 +23,7 @@ server, which calls the functions of a Backend and decides nothing itself.
 
 GET only reads, and POST changes something. Every body has apiVersion and kind, and is also what a
 verb prints with -o json. Within v1 fields are only added. The types are not shared with other
-packages, so that a change elsewhere cannot change the API unnoticed.
+packages, so that a change elsewhere cannot change the API unnoticed. Start reading at Backend (server.go).
 */
 package admin
 

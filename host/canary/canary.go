@@ -3,13 +3,16 @@
 /*
 Package canary proves with Services of its own that a dataplane forwards packets to the right endpoint.
 
-The Services exist only during a swap, so that no user's Service is used for tests. They have an address in
+The Services exist only during a swap. They have an address in
 192.0.2.0/24, an address of the node, and a node port. The host itself is their endpoint and answers.
 
 	Begin ─▶ add the Services to the tracker ─▶ every dataplane receives them
 	Probe ─▶ returns which of their addresses answer, before traffic is switched
 	Prove ─▶ checks that the same addresses answer afterwards
 	End   ─▶ remove the Services
+
+It never uses a user's Service, and never decides what follows from a result: package dataplanes does. Start reading at
+Canary.Begin.
 */
 package canary
 

@@ -100,8 +100,8 @@ func answer[T any](printed []byte, failed error) (T, error) {
 	return t, nil
 }
 
-// verb runs a verb of a plugin's binary until ctx ends, and returns its output. As for the
-// plugin itself, the file must be one that only root could have changed.
+// verb runs a verb of a plugin's binary until ctx ends, and returns its output. The file must meet the conditions of
+// launch.OpenBinary, as for running the plugin.
 func verb(ctx context.Context, path, sum string, words ...string) ([]byte, error) {
 	binary, err := launch.OpenBinary(path, sum)
 	if err != nil {

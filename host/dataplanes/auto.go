@@ -52,9 +52,8 @@ func (in installed) makeChoice() plane.Choice {
 	return c
 }
 
-// choose chooses a mode by what the plugins say about this node. A note of nftables counts if
-// iptables can serve: in iptables mode our rules can stand before the rules of other programs
-// that drop packets.
+// choose chooses a mode from the plugins' reports about this node. A note of nftables counts against nftables if
+// iptables can serve, because rules of mode iptables can come before the rules of other programs that drop packets.
 func (in installed) choose(ctx context.Context) plane.Choice {
 	c := plane.Choice{Mode: "iptables", At: time.Now()}
 	if !in.available("nftables") {

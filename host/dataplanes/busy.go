@@ -134,9 +134,9 @@ func (p *dataplane) reportNotes(v wire.Vitals) {
 	}
 }
 
-// noWriter returns the reason why a session's process may not write, or "" if it may or need
+// whyNoWriter returns the reason why a session's process may not write, or "" if it may or need
 // not. The caller holds the mutex.
-func (p *dataplane) noWriter(s *session) string {
+func (p *dataplane) whyNoWriter(s *session) string {
 	if s == nil || p.writer.busy == nil || s.role == sdk.Yielded || s.role == sdk.Draining {
 		return ""
 	}
@@ -150,5 +150,5 @@ func (p *dataplane) lockMissing() error {
 	if s := p.session; s == nil || s.role != sdk.Standby && s.role != 0 || p.succeeds || p.writer.since.IsZero() || time.Since(p.writer.since) < lockLimit {
 		return nil
 	}
-	return fmt.Errorf("%s cannot write: %s", p.name, p.noWriter(p.session))
+	return fmt.Errorf("%s cannot write: %s", p.name, p.whyNoWriter(p.session))
 }

@@ -58,8 +58,8 @@ func TestAddChanges(t *testing.T) {
 	if len(d.Changes) != 1 || !strings.HasSuffix(d.Changes[0].Step, " of shop/web/tcp4") || d.Changes[0].Details[0] != "it is missing" {
 		t.Errorf("missing: %+v", d.Changes)
 	}
-	d.Changes = make([]admin.Change, mostChanges)
-	if addChanges(&d, s, nil); d.More != 1 || len(d.Changes) != mostChanges {
+	d.Changes = make([]admin.Change, maxChanges)
+	if addChanges(&d, s, nil); d.More != 1 || len(d.Changes) != maxChanges {
 		t.Errorf("one too many: %d changes and %d more", len(d.Changes), d.More)
 	}
 }

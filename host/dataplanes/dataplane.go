@@ -111,8 +111,8 @@ func diesWithProcess(d sdk.Description) bool {
 	return slices.Contains(d.Limits, sdk.LimitDiesWithProcess)
 }
 
-// differs reports whether the settings have other options for the plugin than it runs with, and
-// it can get them without a change of address.
+// differs reports whether the plugin runs with other options than those in the settings, and can get these without a
+// change of its address.
 func (p *dataplane) differs(s *config.Host) bool {
 	as := s.Plugins[p.name]
 	return p.plugin.Address == as.Address && !bytes.Equal(p.currentOptions(), as.Options)

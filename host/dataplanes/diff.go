@@ -19,8 +19,8 @@ import (
 // diffLimit limits a comparison. Reading large tables takes seconds on a busy node.
 const diffLimit = 25 * time.Second
 
-// mostChanges limits the number of changes in a Diff.
-const mostChanges = 10_000
+// maxChanges limits the number of changes in a Diff.
+const maxChanges = 10_000
 
 // Diff compares what the serving dataplane should serve with what it reads from the kernel.
 func (set *Set) Diff(ctx context.Context) (admin.Diff, error) {
@@ -62,7 +62,7 @@ func addChanges(d *admin.Diff, s sdk.Service, served []sdk.Served) {
 	for _, row := range compare(s, served) {
 		switch {
 		case row.Differs == "":
-		case len(d.Changes) == mostChanges:
+		case len(d.Changes) == maxChanges:
 			d.More++
 		default:
 			d.Changes = append(d.Changes, admin.Change{

@@ -29,9 +29,8 @@ func errPodName(q admin.Question) error {
 		Try: fmt.Sprintf("kubectl pointsman explain %s %s, or here the address that kubectl get pod -o wide prints", q.Pod, q.To)}
 }
 
-// Explain answers a question about a packet on this node: which verdict the contract has for it
-// and why, what the serving dataplane has at its frontend, and which way the packet takes
-// through the rules of the node.
+// Explain answers a question about a packet on this node: the verdict of the contract and its reasons, what the serving
+// dataplane has at the frontend, and the way of the packet through the rules of the node.
 func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanation, error) {
 	if q.Pod != "" {
 		return admin.Explanation{}, errPodName(q)
@@ -214,13 +213,13 @@ func (set *Set) observe(ctx context.Context, x *explanation, m track.Match) {
 	}
 }
 
-// mostTried limits the number of endpoints that connect tries.
-const mostTried = 8
+// maxTried limits the number of endpoints that connect tries.
+const maxTried = 8
 
 // connect opens one connection from this node to each endpoint, and adds the results.
 func (x *explanation) connect(ctx context.Context) {
 	var wg sync.WaitGroup
-	for i := range x.Endpoints[:min(len(x.Endpoints), mostTried)] {
+	for i := range x.Endpoints[:min(len(x.Endpoints), maxTried)] {
 		e := &x.Endpoints[i]
 		wg.Go(func() {
 			conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", e.Address)

@@ -14,11 +14,10 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// This file has the operations on one dataplane that steps use.
+// This file contains the operations on one dataplane that steps use.
 
-// lookAgain is the polling interval of until without a notification. Few conditions change with
-// time alone.
-const lookAgain = time.Second / 4
+// pollInterval is how often until checks its condition without a notification. Few conditions change with time alone.
+const pollInterval = time.Second / 4
 
 // until waits until ok returns true. It calls ok with the mutex held.
 func (p *dataplane) until(ctx context.Context, what string, ok func() bool) error {
@@ -34,7 +33,7 @@ func (p *dataplane) until(ctx context.Context, what string, ok func() bool) erro
 		case <-ctx.Done():
 			return fmt.Errorf("wait until %s %s: %w", p.name, what, errors.Join(ctx.Err(), p.trouble(failure)))
 		case <-changed:
-		case <-time.After(lookAgain):
+		case <-time.After(pollInterval):
 		}
 	}
 }
@@ -56,7 +55,7 @@ func (p *dataplane) filled() bool { return p.session.filled() }
 // caughtUp reports whether it has confirmed all updates, or gets none. The caller holds the
 // mutex.
 func (p *dataplane) caughtUp() bool {
-	return !p.session.fed() || p.session.full && p.session.cursor.Status().Pending == 0
+	return !p.session.hasFeed() || p.session.full && p.session.cursor.Status().Pending == 0
 }
 
 // Hold waits until it has confirmed all updates, and then holds back further ones until
@@ -72,7 +71,7 @@ func (p *dataplane) Hold(ctx context.Context) error {
 // hold holds back updates until Release.
 func (p *dataplane) hold(ctx context.Context) error {
 	s := p.current()
-	if !s.fed() {
+	if !s.hasFeed() {
 		return nil
 	}
 	if err := s.feed.Hold(ctx); err != nil {
@@ -103,8 +102,7 @@ func (p *dataplane) setRole(ctx context.Context, role sdk.Role) error {
 	return p.setSessionRole(ctx, s, role)
 }
 
-// retire is like setRole, but succeeds if the process is away. It then gets its role when it is
-// back.
+// retire is like setRole, but succeeds if the process is away. The process gets the role when it is back.
 func (p *dataplane) retire(ctx context.Context, role sdk.Role) error {
 	if err := p.setRole(ctx, role); p.remote() != nil {
 		return err
@@ -139,7 +137,7 @@ func (p *dataplane) verify(ctx context.Context) (bool, error) {
 	}
 	defer p.Release()
 	s := p.current()
-	if !s.fed() {
+	if !s.hasFeed() {
 		return false, errNoProcess
 	}
 	confirmed := s.cursor.Confirmed()

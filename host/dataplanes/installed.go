@@ -112,11 +112,10 @@ func (in installed) attach(ctx context.Context, address string) (*wire.Remote, e
 // has read the role that the kernel shows.
 const startLimit = 10 * time.Second
 
-// observed returns the facts for a node without facts from a previous host. It asks the plugins
-// which roles they show: the Active mode serves, and modes with other roles were draining when
-// the previous host was replaced. Once the Active one serves, the host swaps from it to the
-// wanted one, so no connection is lost. It asks only plugins at an address, because only they
-// run before the host.
+// observed returns the facts for a node without facts from a previous host. It asks the plugins which roles they show:
+// the Active mode serves, and modes with other roles were draining when the previous host was replaced. After the
+// Active mode serves again, the host swaps from it to the wanted mode, so no connection is lost. It asks only plugins
+// at an address, because only they run before the host.
 func (in installed) observed(ctx context.Context, facts plane.Facts, wanted string) plane.Facts {
 	if in.Now().Plugins[wanted].Address == "" {
 		return facts
@@ -203,7 +202,7 @@ func unused(f launch.Found) admin.Plugin {
 func (in installed) plugin(mode string) launch.Plugin {
 	s := in.Now()
 	if !launch.ValidName(mode) {
-		return launch.Plugin{Name: mode} // it fails to start
+		return launch.Plugin{Name: mode} // its start fails, and the host retries it
 	}
 	level := in.Begun.Logging.Level
 	if level == "trace" {
@@ -256,7 +255,7 @@ func socketDir(stateDir string) string {
 	return filepath.Join(stateDir, "sockets")
 }
 
-const surveyEach = time.Minute
+const surveyInterval = time.Minute
 
 // survey looks for rules that serve without being updated, until ctx ends.
 func (set *Set) survey(ctx context.Context) {
@@ -268,14 +267,14 @@ func (set *Set) survey(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			next = set.look(ctx, now, next)
+			next = set.surveyIfDue(ctx, now, next)
 		}
 	}
 }
 
-// look asks each plugin's binary what it would clean up, if that is due and the serving mode does
-// not serve. It returns when the next survey is due.
-func (set *Set) look(ctx context.Context, now, next time.Time) time.Time {
+// surveyIfDue asks each plugin's binary what it would clean up, if the survey is due and the dataplane of the current
+// mode does not serve. It returns when the next survey is due.
+func (set *Set) surveyIfDue(ctx context.Context, now, next time.Time) time.Time {
 	main := set.serving()
 	if set.serves(main) {
 		set.unattended.Store(nil)
@@ -284,9 +283,9 @@ func (set *Set) look(ctx context.Context, now, next time.Time) time.Time {
 	if now.Before(next) || main.shownStatus().isComing() {
 		return next
 	}
-	found := set.leftServing(ctx)
+	found := set.leftovers(ctx)
 	set.unattended.Store(&found)
-	return now.Add(surveyEach)
+	return now.Add(surveyInterval)
 }
 
 // Unattended returns, by mode, the rules in the kernel that serve without being updated while
@@ -298,8 +297,8 @@ func (set *Set) Unattended() []string {
 	return nil
 }
 
-// leftServing returns what each mode's plugin would clean up.
-func (in installed) leftServing(ctx context.Context) []string {
+// leftovers returns what each mode's plugin would clean up.
+func (in installed) leftovers(ctx context.Context) []string {
 	var all []string
 	for _, f := range Discover(in.Now()) {
 		if f.Err != nil {

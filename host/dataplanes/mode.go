@@ -90,10 +90,9 @@ func (set *Set) ifWorthShowing(o result) *admin.Swapped {
 // dryRuns is larger than the Number of any other Want.
 const dryRuns = 1 << 62
 
-// SwapTo starts a swap on request and returns a message about it. What a previous swap has
-// started and is no longer wanted is removed meanwhile. The request stays in force, also for
-// the next hosts, until the config file's mode changes or another mode is requested. A dry run
-// leaves no request behind.
+// SwapTo starts a swap on request and returns a message about it. The host removes meanwhile what a previous swap has
+// started and the new one does not need. The request stays in force, also for the next hosts, until the config file's
+// mode changes or another mode is requested. A dry run leaves no request behind.
 func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 	mode := a.To
 	if err := set.checkSwap(mode); err != nil {

@@ -224,7 +224,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("it has followed %+v", sync)
 	}
 	p.session.role = sdk.Draining
-	if why := p.noWriter(p.session); why != "" {
+	if why := p.whyNoWriter(p.session); why != "" {
 		t.Errorf("one that drains need not write: %q", why)
 	}
 }
@@ -234,17 +234,17 @@ func TestSurvey(t *testing.T) {
 	s := newFormerHost(t)
 	s.script("userspace", `"cleanup --dry-run -o json --kube-proxy") echo '{"removed":["chain KUBE-PORTALS","chain B"]}';;`)
 	set := s.next()
-	set.look(t.Context(), time.Now(), time.Time{})
+	set.surveyIfDue(t.Context(), time.Now(), time.Time{})
 	if found := set.Unattended(); found != nil {
 		t.Errorf("while its process is still to come: %q", found)
 	}
 	set.serving().status.state = Waiting
-	next := set.look(t.Context(), time.Now(), time.Time{})
+	next := set.surveyIfDue(t.Context(), time.Now(), time.Time{})
 	if found := set.Unattended(); len(found) != 1 || found[0] != "userspace: chain KUBE-PORTALS and 1 more" {
 		t.Errorf("found: %q", found)
 	}
 	set.state.Have = []plane.Instance{{Served: true}}
-	set.look(t.Context(), time.Now(), next)
+	set.surveyIfDue(t.Context(), time.Now(), next)
 	if found := set.Unattended(); found != nil {
 		t.Errorf("while the mode in use serves: %q", found)
 	}

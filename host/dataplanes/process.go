@@ -253,9 +253,9 @@ func (p *dataplane) setNextStart(until time.Time) {
 	}
 }
 
-// look records that the host has checked the process. It reports whether a process that waits to be started should be
-// started at once, because the file of its plugin has changed.
-func (p *dataplane) look(now time.Time) bool {
+// noteChecked records that the host has checked the process. It returns true if the process waits to be started and
+// should start at once, because the file of its plugin has changed.
+func (p *dataplane) noteChecked(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.end == nil && p.status.state != Starting {

@@ -34,7 +34,7 @@ type reconciler struct {
 	main    atomic.Pointer[dataplane]
 	changes notifier       // of a dataplane or of the desired mode
 	steps   sync.WaitGroup // running ones, and goroutines that count connections
-	looked  time.Time      // when reconcile last checked what nothing notifies it of
+	looked  time.Time      // when reconcile last checked conditions that send no notification
 
 	writing sync.Mutex  // guards onDisk; lock order: writing, mu, dataplane.mu
 	onDisk  plane.Facts // as last written
@@ -65,9 +65,9 @@ type build struct {
 	why     string // why it replaces the previous build; empty if the options changed
 }
 
-// reconcileEach is the interval at which the loop runs without a change: to detect a replaced
+// reconcileInterval is the interval at which the loop runs without a change: to detect a replaced
 // binary, and to retry failed writes.
-const reconcileEach = time.Second
+const reconcileInterval = time.Second
 
 // Begin chooses the first dataplane: the mode that served under the previous host, or else the
 // desired mode. It returns ErrNoPlugin if that mode has no plugin here, and config.Problems if
@@ -121,7 +121,7 @@ var ErrNoPlugin = errors.New("no plugin is installed")
 // loop plans until ctx ends, and then waits for the running steps.
 func (r *reconciler) loop(ctx context.Context) {
 	defer r.steps.Wait()
-	ticker := time.NewTicker(reconcileEach)
+	ticker := time.NewTicker(reconcileInterval)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		changed := r.changes.wait()
@@ -146,7 +146,7 @@ type task struct {
 
 // reconcile starts the steps that are due, and returns the time until its next call.
 func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration {
-	look := now.Sub(r.looked) >= reconcileEach
+	look := now.Sub(r.looked) >= reconcileInterval
 	if look {
 		r.looked = now
 	}
@@ -273,7 +273,7 @@ func (r *reconciler) updateBuilds() {
 // mutex.
 func (r *reconciler) checkWaiting(now time.Time) {
 	for _, i := range r.state.Have {
-		if d := r.planes[i.ID]; d != nil && d.look(now) && i.Doing == 0 {
+		if d := r.planes[i.ID]; d != nil && d.noteChecked(now) && i.Doing == 0 {
 			r.state.Ready(i.ID)
 		}
 	}
@@ -422,7 +422,7 @@ func (r *reconciler) count(ctx context.Context, d *dataplane) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(betweenCounts):
+		case <-time.After(countInterval):
 		}
 	}
 	r.mu.Lock()
@@ -442,8 +442,8 @@ func (p *dataplane) stopCounting() {
 	}
 }
 
-// betweenCounts is the polling interval: no dataplane reports the end of its last connection.
-const betweenCounts = 100 * time.Millisecond
+// countInterval is the polling interval: no dataplane reports the end of its last connection.
+const countInterval = 100 * time.Millisecond
 
 // chooseMain makes the serving instance the main dataplane. The caller holds the
 // mutex.

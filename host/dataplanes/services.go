@@ -131,7 +131,7 @@ func (p *dataplane) state(s track.ServiceStatus, port track.PortStatus) (state, 
 func (p *dataplane) standing(name sdk.Name) track.Standing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.session.fed() {
+	if !p.session.hasFeed() {
 		return track.Standing{Pending: true}
 	}
 	return p.session.cursor.Standing(name)

@@ -119,16 +119,16 @@ func (s *session) close() {
 	}
 }
 
-// fed reports whether there is a session with a feed.
-func (s *session) fed() bool { return s != nil && s.feed != nil }
+// hasFeed reports whether there is a session with a feed.
+func (s *session) hasFeed() bool { return s != nil && s.feed != nil }
 
 // filled reports whether there is a session in which the whole state is confirmed. The caller
 // holds the dataplane's mutex.
 func (s *session) filled() bool { return s != nil && s.full }
 
-// is reports whether there is a session whose process has the role. The caller holds the
+// hasRole reports whether there is a session whose process has the role. The caller holds the
 // dataplane's mutex.
-func (s *session) is(role sdk.Role) bool { return s != nil && s.role == role }
+func (s *session) hasRole(role sdk.Role) bool { return s != nil && s.role == role }
 
 // status returns the progress of the session. The caller holds the dataplane's mutex.
 func (s *session) status() track.CursorStatus {

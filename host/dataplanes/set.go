@@ -22,7 +22,7 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// Settings are the dependencies of a Set.
+// Settings are the settings and dependencies of a Set.
 type Settings struct {
 	Begun    *config.Host        // the settings at the start of the host; changes to fields read from here need a restart
 	Now      func() *config.Host // the current settings
@@ -92,7 +92,7 @@ func (set *Set) Run(ctx context.Context) error {
 func (set *Set) Reload(c config.State) error {
 	var errs []error
 	for _, p := range set.all() {
-		if s := p.current(); s.fed() {
+		if s := p.current(); s.hasFeed() {
 			errs = append(errs, s.feed.SetPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration))
 		}
 	}

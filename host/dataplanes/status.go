@@ -174,7 +174,7 @@ func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, c := p.followed, p.session.status()
-	if !p.session.fed() { // a new session will send everything again
+	if !p.session.hasFeed() { // a new session will send everything again
 		c.Pending = p.host.Tracker.Counts().Names
 	}
 	s.Sent, s.Acked, s.Served, s.Pending = c.Sent, c.Acked, c.Acked, c.Pending
@@ -238,8 +238,8 @@ func (p *dataplane) health() health.Dataplane {
 	for _, d := range p.drops {
 		h.Dropped[d.Reason] += d.Packets
 	}
-	h.Up, h.Filled, h.Active = p.session.fed(), p.session.filled(), p.session.is(sdk.Active)
+	h.Up, h.Filled, h.Active = p.session.hasFeed(), p.session.filled(), p.session.hasRole(sdk.Active)
 	h.Repairs = len(p.repairs.times)
-	h.NoWriter, h.Writer = p.noWriter(p.session), p.writer.wrote
+	h.NoWriter, h.Writer = p.whyNoWriter(p.session), p.writer.wrote
 	return h
 }

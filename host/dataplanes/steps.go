@@ -20,8 +20,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// This file runs the steps that Plan returns. Each step has a deadline, and reports which stage
-// of a swap it is in.
+// This file runs the steps that Plan returns. Each step has a deadline and reports the stage of the swap that it has
+// reached.
 
 // limits are the deadlines of steps. The start of a process has shorter limits of its own; this
 // one also covers a process that gets no CPU time. Listing large tables from the kernel may be
@@ -220,9 +220,8 @@ func (r *reconciler) probe(ctx context.Context) {
 	r.ways = ways
 }
 
-// check returns an error if the swap would lose something: Services that are served now and
-// that the new dataplane cannot serve, or other effects of the current dataplane. If the
-// current dataplane does not serve, nothing can be lost.
+// check returns an error if the swap would lose something: Services that only the current dataplane can serve, or other
+// effects of the current dataplane. If the current dataplane does not serve, nothing can be lost.
 func (r *reconciler) check(ctx context.Context, b task, from *dataplane) error {
 	if from == b.on || from.name == b.on.name || b.want.Force || b.want.Mode != b.on.name || !r.serves(from) {
 		return nil
@@ -387,7 +386,7 @@ func (r *reconciler) doProve(ctx context.Context, b task) plane.Outcome {
 	answer := plane.Yes
 	err := r.runParts(ctx, b,
 		part{"proving", "prove", func(ctx context.Context) error {
-			waiting, cancel := context.WithTimeout(ctx, maxHeld)               // not longer, because the state may change all the time
+			waiting, cancel := context.WithTimeout(ctx, maxHeld)               // no longer than this, because updates may never stop
 			_ = b.on.until(waiting, "has confirmed the canary", b.on.caughtUp) // the proof shows whether it has
 			cancel()
 			err := r.canary.Prove(ctx, ways, unservedNames(b.on.cursorStatus()))
@@ -419,10 +418,9 @@ func unservedNames(s track.CursorStatus) map[sdk.Name]bool {
 	return names
 }
 
-// interceptedClusterIP returns a ClusterIP on an interface of this node whose traffic a swap
-// would take away from the local process that listens there, or "". NodeLocal DNS, for example,
-// assigns the ClusterIP of the cluster's DNS to an interface. A dataplane that serves only at
-// the node's own addresses listens there itself.
+// interceptedClusterIP describes a ClusterIP on an interface of this node, if a swap would intercept its traffic before
+// the local process that listens there; otherwise it returns "". NodeLocal DNS, for example, assigns the ClusterIP of
+// the cluster's DNS to an interface. A dataplane that serves only at the node's own addresses listens there itself.
 func interceptedClusterIP(from, to sdk.Description, services iter.Seq[track.ServiceStatus], interfaces func() map[netip.Addr]string) string {
 	takes := func(d sdk.Description) bool { return slices.Contains(d.Limits, sdk.LimitTakesAddresses) }
 	if !takes(to) || takes(from) || slices.Contains(from.Limits, sdk.LimitOwnAddressesOnly) {
@@ -441,7 +439,8 @@ func interceptedClusterIP(from, to sdk.Description, services iter.Seq[track.Serv
 	return ""
 }
 
-// losses returns the Services that now serves and next does not, each with the reason.
+// losses returns the Services that the dataplane with progress now serves and the one with progress next does not, each
+// with the reason.
 func losses(now, next track.CursorStatus) []string {
 	already := unservedNames(now)
 	var lost []string

@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Plan has no notion of a swap. This file describes its steps as swaps, for status and events:
-// which mode replaces which, and how far that is.
+// Plan has no notion of a swap. This file describes the steps of Plan as swaps, for status and events: which mode
+// replaces which, and at which stage.
 
 // A change is the replacement of one dataplane by another.
 type change struct {

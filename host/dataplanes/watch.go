@@ -13,16 +13,17 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// whys are the reasons for which dataplanes drop packets, in words.
-var whys = map[string]string{
+// dropReasons describes the reasons for which dataplanes drop packets.
+var dropReasons = map[string]string{
 	sdk.DropSourceRange:          "the caller is in none of its source ranges",
 	sdk.DropLocalWithoutEndpoint: "its traffic policy is Local, and no endpoint is on this node",
 	sdk.DropNoEndpoint:           "it has no endpoint that may be used",
 	sdk.DropForeignPort:          "no Service has this port of the address",
 }
 
-// Watch has the dataplane that serves tell what becomes of packets like the one in question, until ctx ends. If q is nil, it
-// tells of all packets that rules drop or reject. The host itself may not trace packets: that takes NET_ADMIN.
+// Watch calls tell for packets that the serving dataplane traces, with what happens to each, until ctx ends: packets
+// like the one in q or, if q is nil, all packets that rules drop or reject. The plugin traces them, because the host
+// has no NET_ADMIN.
 func (set *Set) Watch(ctx context.Context, q *admin.Question, tell func(admin.Watched) error) error {
 	own, err := addressesNow()
 	if err != nil {
@@ -42,7 +43,7 @@ func (set *Set) Watch(ctx context.Context, q *admin.Question, tell func(admin.Wa
 		like = x.packet(set.Tracker.Match(q.To, protocols[q.Protocol], own))
 	}
 	err = remote.Watch(ctx, like, func(p sdk.WatchedPacket) error {
-		w := admin.Watched{Time: time.Now(), Verdict: p.Verdict.String(), From: p.From.String(), To: p.To.String(), At: p.At, Reason: p.Reason, Why: whys[p.Reason]}
+		w := admin.Watched{Time: time.Now(), Verdict: p.Verdict.String(), From: p.From.String(), To: p.To.String(), At: p.At, Reason: p.Reason, Why: dropReasons[p.Reason]}
 		if p.Protocol == 0 { // ports are not known
 			w.From, w.To = p.From.Addr().String(), p.To.Addr().String()
 			return tell(w)

@@ -3,7 +3,7 @@
 /*
 Package doctor checks what Services depend on but no dataplane controls: kernel parameters, the connection tracking
 table, the route to ClusterIPs, ports on which other processes listen, and the host's state directory. It only reads,
-and needs no privileges.
+never changes the node, and needs no privileges. Start reading at Node.Examine.
 */
 package doctor
 

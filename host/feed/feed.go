@@ -225,7 +225,7 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 		f.settings.Hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
 	}
 	if u.Full && len(u.Set) >= large {
-		debug.FreeOSMemory() // loading and sending the whole state leaves more garbage than a day of changes
+		debug.FreeOSMemory() // the first Full leaves more garbage than a day of changes
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func (s *schedule) addFailures(failures []sdk.Failure, now time.Time) {
 	}
 }
 
-// takeRetry reports whether it is time to retry failed Services, and resets that.
+// takeRetry reports whether it is time to retry failed Services. If so, it resets that time.
 func (s *schedule) takeRetry(now time.Time) bool {
 	retry := !s.failed.IsZero() && now.Sub(s.failed) >= s.periods.period
 	if retry {

@@ -3,8 +3,9 @@
 /*
 Package health answers questions about the health of the node, from the kubelet, load
 balancers, Prometheus and systemd. All answers derive from one assessment (Assess in
-this file), which `pointsman status` uses too. The package only observes, and its
-servers keep answering while a plugin is away.
+this file), which `pointsman status` uses too. The package only observes and never
+acts on a dataplane. Its servers keep answering while a plugin is away. Start reading
+at Assess.
 
 	:10256  /healthz /livez /readyz            endpoints.go ◀─ Assess: live, healthy, eligible, ready?
 	:10249  /metrics /metrics/slis             metrics.go, samples.go
@@ -117,7 +118,7 @@ func Assess(f Facts) Assessment {
 	return j
 }
 
-// manyRepairs is the number of repairs in the last minutes that is no longer an accident.
+// manyRepairs is the number of repairs in the last minutes from which on status says that they repeat.
 const manyRepairs = 3
 
 func repeatedText(p Dataplane) string {
@@ -185,9 +186,9 @@ func (p *progress) update(dataplane Dataplane, synced bool, changes track.Change
 	}
 }
 
-// owes reports whether a dataplane that does not follow owes something. It does not follow if
-// it is away, gets a Full, or cannot write. What it confirmed before is in the kernel and
-// served, unless the dataplane dies with its process.
+// owes reports whether a change waits although the dataplane is away, gets a Full, or cannot write. In these states the
+// cursor does not tell what is owed. Earlier confirmed changes are in the kernel and served, unless the dataplane dies
+// with its process.
 func (p *progress) owes(dataplane Dataplane, changes track.Changes) bool {
 	return !p.ready || dataplane.Mortal || dataplane.NoWriter != "" || dataplane.Failure != "" || changes != p.served
 }

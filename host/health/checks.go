@@ -112,7 +112,7 @@ func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
 	return nil
 }
 
-// closeExcept closes the servers that are not to be kept.
+// closeExcept closes all servers except those for which keep returns true.
 func (c *checks) closeExcept(keep func(binding) bool) {
 	for b, server := range c.open {
 		if !keep(b) {
@@ -188,9 +188,9 @@ type Addr struct {
 	Device string
 }
 
-// heldByDataplanes is the prefix of devices that dataplanes create for addresses of Services.
-// Those are not addresses of the node.
-const heldByDataplanes = "kube-ipvs"
+// dataplaneDevice is the prefix of devices that dataplanes create for addresses of Services. These addresses are not
+// addresses of the node.
+const dataplaneDevice = "kube-ipvs"
 
 func machineAddrs() []Addr {
 	devices, err := net.Interfaces()
@@ -224,7 +224,7 @@ func listenAddrs(node sdk.Node, machine []Addr) []netip.Addr {
 	}
 	for _, a := range machine {
 		covered := slices.ContainsFunc(list, func(every netip.Addr) bool { return every.IsUnspecified() && every.Is4() == a.IP.Is4() })
-		usable := !(a.IP.Is6() && a.IP.IsLinkLocalUnicast()) && !strings.HasPrefix(a.Device, heldByDataplanes)
+		usable := !(a.IP.Is6() && a.IP.IsLinkLocalUnicast()) && !strings.HasPrefix(a.Device, dataplaneDevice)
 		if !covered && usable && node.TakesNodePorts(a.IP) && !slices.Contains(list, a.IP) {
 			list = append(list, a.IP)
 		}

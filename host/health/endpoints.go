@@ -78,7 +78,7 @@ func (s *Server) probes() http.Handler {
 			if !good {
 				code = http.StatusServiceUnavailable
 			}
-			s.metrics.probed(which, code, good)
+			s.metrics.countProbe(which, code, good)
 			text, err := json.Marshal(a)
 			write(w, code, text, err)
 		})

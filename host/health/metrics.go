@@ -79,8 +79,8 @@ func (m *metrics) counter(name, help string, labels ...string) *prometheus.Count
 	return promauto.With(m.registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// probed counts an answer of a probe.
-func (m *metrics) probed(which string, code int, good bool) {
+// countProbe counts an answer of a probe.
+func (m *metrics) countProbe(which string, code int, good bool) {
 	m.answers[which].WithLabelValues(strconv.Itoa(code)).Inc()
 	status, value := "error", 0.0
 	if good {
@@ -90,9 +90,9 @@ func (m *metrics) probed(which string, code int, good bool) {
 	m.probes.WithLabelValues("proxy", status, which).Inc()
 }
 
-// applied counts an update that was confirmed at now. One update serves both IP families, so
+// countApplied counts an update that was confirmed at now. One update serves both IP families, so
 // its time counts for each family in it.
-func (m *metrics) applied(a Applied, now time.Time) {
+func (m *metrics) countApplied(a Applied, now time.Time) {
 	for _, f := range a.Families {
 		family := familyName(f)
 		kind := m.partialSync
@@ -212,10 +212,10 @@ func (c *collector) pending(e emitter) {
 }
 
 // dataplane emits the metrics of one dataplane.
-func dataplane(e emitter, p Dataplane, meant bool) {
+func dataplane(e emitter, p Dataplane, isMain bool) {
 	name := labels{"plugin": p.Name}
 	e.gauge("pointsman_plugin_up", "1 while the plugin's process is in a session.", boolValue(p.Up), name)
-	e.gauge("pointsman_plugin_active", "1 for the plugin that serves: of the mode, in a session, active, and may write.", boolValue(meant && p.Up && p.Active && p.NoWriter == ""), name)
+	e.gauge("pointsman_plugin_active", "1 for the plugin that serves: of the mode, in a session, active, and may write.", boolValue(isMain && p.Up && p.Active && p.NoWriter == ""), name)
 	e.counter("pointsman_plugin_log_lines_dropped_total", "Lines of the plugin's log that the host's log left out, by rate limit.", float64(p.LogDropped), name)
 	e.counter("pointsman_plugin_restarts_total", "Restarts of the plugin.", float64(p.Restarts), name)
 	e.gauge("pointsman_plugin_memory_bytes", "Resident memory of the plugin.", float64(p.Memory), name)

@@ -114,8 +114,8 @@ func allowed() map[string]known {
 	}
 }
 
-// hostsNames matches the names of the host's own metrics that would otherwise be those of a
-// dataplane named "plugin" or "health".
+// hostsNames matches names of the host's own metrics that a dataplane named, for example, "plugin" or "health" could
+// otherwise publish.
 var hostsNames = regexp.MustCompile(`^pointsman_(build|dropped|events|health|plugin|readyz|samples|service|source|sync|waiting)_`)
 
 // A filter is a prometheus.Collector of the samples of a dataplane that may be published, and
@@ -161,8 +161,8 @@ func (f *filter) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// accept reports whether a metric with the given number of series is published. why is a reason
-// against it, or "".
+// accept reports whether a metric with the given number of series is published. If why is not empty, it is a reason
+// against that.
 func (f *filter) accept(name string, labels map[string]string, series int, why string) bool {
 	if wrong := f.checkName(name, labels); wrong != "" {
 		why = wrong

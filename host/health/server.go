@@ -199,7 +199,7 @@ func (s *Server) Applied(a Applied) {
 	s.progress.confirm(a.Families, now)
 	s.changes = changes
 	s.mu.Unlock()
-	s.metrics.applied(a, now)
+	s.metrics.countApplied(a, now)
 	s.observe()
 }
 

@@ -13,6 +13,7 @@ pure: equal arguments give equal results.
 The records (Service, Slice) contain only the fields that matter, so two objects
 that differ only in other fields are equal as records. Reading an object into a
 record that was used before allocates nothing. API objects are never retained.
+Start reading at Choose and Frontends.
 */
 package reach
 

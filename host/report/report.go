@@ -14,6 +14,7 @@ sink gets it: the log, Kubernetes events, counters, and the list of recent event
 A plugin that crashes a hundred times per second must not fill a disk. So repeated events
 are passed on at growing intervals, and events beyond a rate are only counted. The counts
 are always correct. Memory is limited whatever is reported, because reasons are constants.
+The package only passes events on. Start reading at Reporter.Report.
 */
 package report
 

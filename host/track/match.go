@@ -66,7 +66,7 @@ func (t *Tracker) matchClaim(c claim) (Match, bool) {
 	return Match{}, false
 }
 
-// explainNoMatch returns the reason why no Service is reached at an address.
+// explainNoMatch returns the reason why no frontend matches an address.
 func (t *Tracker) explainNoMatch(to netip.AddrPort, protocol sdk.Protocol) string {
 	if queue := t.owners[wholeAddress(to.Addr())]; len(queue) > 0 {
 		return fmt.Sprintf("%s is an address of %s, which is not reached at port %d/%s", to.Addr(), queue[0].svc.key, to.Port(), protocol)

@@ -9,7 +9,7 @@ the admin socket, and charts of the host's own metrics.
 
 The pages are read-only: no request changes the host. They are served on a loopback address without authentication, so
 every process on the node can read them, but other web sites cannot: a request for a host name other than localhost or a
-loopback address is refused, which prevents DNS rebinding.
+loopback address is refused, which prevents DNS rebinding. Start reading at New.
 */
 package web
 

@@ -23,7 +23,7 @@ func Listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get the user of this process: %w", err)
 	}
-	if use(path) { // in wine 8.0 two processes can create the first instance of a pipe
+	if connectOnce(path) { // in wine 8.0 two processes can create the first instance of a pipe
 		return nil, fmt.Errorf("another process has the pipe %s already", path)
 	}
 	l, err := winio.ListenPipe(path, &winio.PipeConfig{SecurityDescriptor: fmt.Sprintf("O:%[1]sD:P(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;%[1]s)", user.User.Sid)})
@@ -33,13 +33,13 @@ func Listen(path string) (net.Listener, error) {
 	if err == nil {
 		// go-winio creates the first instance only to reserve the name. Windows connects no client to it,
 		// but wine 8.0 does, and no process would answer that client.
-		use(path)
+		connectOnce(path)
 	}
 	return l, err
 }
 
-// use connects to an instance of the pipe and closes the connection. It reports whether the pipe exists.
-func use(path string) bool {
+// connectOnce connects to an instance of the pipe and closes the connection. It reports whether the pipe exists.
+func connectOnce(path string) bool {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return false
