@@ -43,7 +43,7 @@ func listening(t *testing.T, text string) netip.AddrPort {
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
-// TestProve demands an answer of all targets that answered before, or of one if none did.
+// TestProve: all targets that answered before must answer or, if none did, at least one target.
 func TestProve(t *testing.T) {
 	lives, other, dead, stranger := listening(t, greeting), listening(t, greeting), listening(t, ""), listening(t, "good day\n")
 	far := map[sdk.Name]bool{{Namespace: Namespace, Service: onTest, Protocol: sdk.TCP, Family: sdk.IPv4}: true}
@@ -51,18 +51,18 @@ func TestProve(t *testing.T) {
 		targets  []target
 		before   []netip.AddrPort
 		unserved map[sdk.Name]bool
-		want     string // in the error; empty: none
+		want     string // part of the error; empty if there is none
 	}{
-		"all lead there still":               {targets: []target{{onNode, lives}, {onTest, other}}, before: []netip.AddrPort{lives, other}},
-		"one leads nowhere any more":         {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives, dead}, want: dead.String()},
-		"one leads to a stranger":            {targets: []target{{onNode, lives}, {onTest, stranger}}, before: []netip.AddrPort{lives, stranger}, want: stranger.String()},
-		"one led nowhere before":             {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives}},
-		"one is not served":                  {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives, dead}, unserved: far},
-		"none led there, and one now":        {targets: []target{{onNode, lives}, {onTest, dead}}},
-		"none led there, nor now":            {targets: []target{{onTest, dead}}, want: "no connection reaches the canary"},
-		"none led there, and none is served": {targets: []target{{onTest, dead}}, unserved: far, want: ErrUnproved.Error()},
-		"one led there that is not served":   {targets: []target{{onTest, dead}}, before: []netip.AddrPort{dead}, unserved: far, want: ErrUnproved.Error()},
-		"there is none":                      {want: "no connection reaches the canary"},
+		"all targets still answer":                           {targets: []target{{onNode, lives}, {onTest, other}}, before: []netip.AddrPort{lives, other}},
+		"a target stops answering":                           {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives, dead}, want: dead.String()},
+		"another program answers at a target":                {targets: []target{{onNode, lives}, {onTest, stranger}}, before: []netip.AddrPort{lives, stranger}, want: stranger.String()},
+		"a target did not answer before":                     {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives}},
+		"a target's Service is not served":                   {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives, dead}, unserved: far},
+		"none answered before, one answers now":              {targets: []target{{onNode, lives}, {onTest, dead}}},
+		"none answered before, none answers now":             {targets: []target{{onTest, dead}}, want: "no connection reaches the canary"},
+		"none answered before, and no Service is served":     {targets: []target{{onTest, dead}}, unserved: far, want: ErrUnproved.Error()},
+		"the only target that answered before is not served": {targets: []target{{onTest, dead}}, before: []netip.AddrPort{dead}, unserved: far, want: ErrUnproved.Error()},
+		"there are no targets":                               {want: "no connection reaches the canary"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +118,7 @@ func TestProbesAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestSlowAnswers: on a busy machine answers take longer than the limit, and are waited for.
+// TestSlowAnswers: on a busy machine answers take longer than the limit, and Prove waits for them.
 func TestSlowAnswers(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -146,7 +146,7 @@ func TestBeginEnd(t *testing.T) {
 			tracker := track.New(nil)
 			tracker.Synced()
 			canary := New(tracker, "node", []netip.Addr{netip.MustParseAddr(c.addr)})
-			for range 2 { // one that is there stays as it is
+			for range 2 { // an existing Service stays unchanged
 				if err := canary.Begin(); err != nil {
 					t.Fatal(err)
 				}
@@ -159,7 +159,7 @@ func TestBeginEnd(t *testing.T) {
 				t.Errorf("the Services are %v, want %v", got, c.want)
 			}
 			if err := connect(t.Context(), netip.MustParseAddrPort(canary.listener.Addr().String())); err != nil {
-				t.Errorf("behind them: %v", err)
+				t.Errorf("the endpoint does not answer: %v", err)
 			}
 			canary.End()
 			canary.End()
@@ -170,7 +170,7 @@ func TestBeginEnd(t *testing.T) {
 	}
 }
 
-// TestProbe finds the targets that answer. A node without a network cannot be proved.
+// TestProbe finds the targets that answer. On a node without a network nothing can be proved.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	lives, dead := listening(t, greeting), listening(t, "")
@@ -179,7 +179,7 @@ func TestProbe(t *testing.T) {
 		t.Errorf("%v answer, want %s alone", got, lives)
 	}
 	if err := New(nil, "node", nil).Prove(t.Context(), nil, nil); !errors.Is(err, ErrUnproved) {
-		t.Errorf("with no address but the loopback's: %v", err)
+		t.Errorf("with only a loopback address: %v", err)
 	}
 }
 

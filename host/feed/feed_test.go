@@ -227,7 +227,7 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// A lateResync is a cursor whose caller does not run before Resync until everything else waits.
+// A lateResync is a cursor whose Resync does not return until all other goroutines wait.
 type lateResync struct{ Cursor }
 
 func (c lateResync) Resync() { synctest.Wait(); c.Cursor.Resync() }
@@ -345,8 +345,8 @@ type ready struct{}
 
 func (ready) Sync(context.Context, sdk.Update) (sdk.Result, error) { return sdk.Result{}, nil }
 
-// busyStory is that of a dataplane without the writer's lock: a try each 100 ms for 3 s, one a second later, and one at
-// once.
+// busyStory returns the story of a dataplane without the writer's lock: an attempt every 100 ms for 3 s, one a second
+// later, and one at once.
 var busyStory = func() (story string) {
 	for i := range 33 {
 		at := time.Duration(i) * 100 * time.Millisecond

@@ -14,9 +14,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A story is a feed between a fake cursor and a fake dataplane that the test controls. It
-// records what happens, a line each: "14s sync 2" happened 14 s after the start. It runs in a
-// bubble of testing/synctest, so the test controls the time.
+// A story is a feed between a fake cursor and a fake dataplane that the test controls. It records events, one per line:
+// "14s sync 2" happened 14 s after the start. It runs in a bubble of testing/synctest, so the test controls the time.
 type story struct {
 	t     *testing.T
 	start time.Time
@@ -26,7 +25,7 @@ type story struct {
 
 	answers chan answer // results of the next Syncs
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	lines   []string
 	changed chan struct{}
 	sent    uint64

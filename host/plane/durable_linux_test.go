@@ -21,7 +21,7 @@ func TestDurable(t *testing.T) {
 	}
 }
 
-// blind takes away the permission to open dir, but not to write into it.
+// blind removes the permission to open dir, but not the permission to write to it.
 func blind(t *testing.T, dir string) {
 	t.Helper()
 	if os.Getuid() == 0 {

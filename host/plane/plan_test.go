@@ -13,8 +13,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestRandomFaults lets steps fail, ends processes, kills hosts and changes the Want at random, and checks the
-// invariants of the package. Then the faults stop, and the desired mode must serve alone.
+// TestRandomFaults fails steps, ends processes, kills hosts and changes the Want at random, and checks the invariants
+// of the package. Then the faults stop, and at the end only the desired mode must serve.
 func TestRandomFaults(t *testing.T) {
 	lives := 5000
 	if testing.Short() {
@@ -96,7 +96,7 @@ func (w *world) checkFacts() {
 	}
 }
 
-// settle runs without faults, and describes what is wrong in the end.
+// settle runs without faults, and describes what is wrong at the end.
 func (w *world) settle(served bool) string {
 	for len(w.doing) > 0 {
 		w.end(0)
@@ -116,7 +116,7 @@ func (w *world) settle(served bool) string {
 	return ""
 }
 
-// TestLoss returns how long an instance waits after its process has ended, and the number of failures.
+// TestLoss checks how long an instance waits after its process has ended, and the number of failures.
 func TestLoss(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for name, c := range map[string]struct {
@@ -125,15 +125,15 @@ func TestLoss(t *testing.T) {
 		pause    time.Duration
 		after    int // failures
 	}{
-		"crashed at the start":      {Loss{}, 0, firstBackoff, 1},
-		"crashed again":             {Loss{Served: time.Second}, 3, 8 * firstBackoff, 4},
-		"half of that at random":    {Loss{Jitter: 0.5}, 3, 4 * firstBackoff, 4},
-		"crashed for the 1000th":    {Loss{}, 999, lastBackoff, 1000},
-		"crashed after a long life": {Loss{Served: longLife}, 5, 0, 1},
-		"nothing listens":           {Loss{Dialed: true}, 5, dialEach, 6},
-		"cannot run here":           {Loss{Reason: Unable}, 2, refusedRetry, 3},
-		"another host has it":       {Loss{Reason: Fenced, Served: time.Second}, 2, fencedRetry, 3},
-		"a person asked":            {Loss{Reason: Asked, Served: time.Second}, 2, 0, 2},
+		"crashed at the start":                   {Loss{}, 0, firstBackoff, 1},
+		"crashed again":                          {Loss{Served: time.Second}, 3, 8 * firstBackoff, 4},
+		"the pause is shortened by the jitter":   {Loss{Jitter: 0.5}, 3, 4 * firstBackoff, 4},
+		"crashed for the 1000th":                 {Loss{}, 999, lastBackoff, 1000},
+		"crashed after a long life":              {Loss{Served: longLife}, 5, 0, 1},
+		"nothing listens":                        {Loss{Dialed: true}, 5, dialEach, 6},
+		"cannot run here":                        {Loss{Reason: Unable}, 2, refusedRetry, 3},
+		"another host has taken the plugin over": {Loss{Reason: Fenced, Served: time.Second}, 2, fencedRetry, 3},
+		"the host ended it on purpose":           {Loss{Reason: Asked, Served: time.Second}, 2, 0, 2},
 	} {
 		s := State{Have: []Instance{{ID: 1, Up: true, Synced: true, Role: sdk.Active, Served: true, Failures: c.failures}}}
 		s.Lost(1, c.loss, now)

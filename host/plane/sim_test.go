@@ -119,7 +119,7 @@ func (w *world) note(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 }
 
-// check checks a step for the invariants 1 and 2, and for being the only one of its instances.
+// check checks that a step keeps invariants 1 and 2, and is the only step of its instances.
 func (w *world) check(s Step) {
 	on := w.state.instance(s.On)
 	for _, d := range w.doing[:len(w.doing)-1] {
@@ -209,7 +209,7 @@ func (w *world) lose(i *Instance) {
 	w.state.Lost(i.ID, Loss{Err: errFault}, w.now)
 }
 
-// ends removes what ends with the process of an instance, and reports whether something did.
+// ends removes the state that ends with the process of an instance, and reports whether there was any.
 func (w *world) ends(i *Instance, died bool) bool {
 	another := slices.ContainsFunc(w.state.Have, func(o Instance) bool { return o.ID != i.ID && o.Mode == i.Mode && o.Up && o.Role == sdk.Active })
 	if !relays[i.Mode] || another {
@@ -279,7 +279,7 @@ func (w *world) syncNext() bool {
 	return false
 }
 
-// waits reports whether another process of its mode has the writer's lock.
+// waits reports whether i has to wait, because another process of its mode has the writer's lock.
 func (w *world) waits(i *Instance) bool {
 	return w.busy[i.Mode] || slices.ContainsFunc(w.state.Have, func(o Instance) bool {
 		return o.ID != i.ID && o.Mode == i.Mode && o.Up && o.Role != sdk.Yielded && i.Role != sdk.Active

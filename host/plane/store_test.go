@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestWrite: a host finds what the one before wrote. Only what is new is written.
+// TestWrite: a host reads the facts of the previous host, and writes only changes.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state") // Write creates it
 	path := filepath.Join(dir, factsFile)
@@ -74,13 +74,13 @@ func TestUnusable(t *testing.T) {
 func TestAsked(t *testing.T) {
 	f := Facts{}.WithRequest("nftables", "iptables", false)
 	if got := f.WithFileMode("iptables").Wanted("iptables"); got != "nftables" {
-		t.Errorf("while the file says the same: %s", got)
+		t.Errorf("while the file's mode is the same: %s", got)
 	}
 	if got := f.WithFileMode("ipvs").WithFileMode("iptables").Wanted("iptables"); got != "iptables" {
-		t.Errorf("once the file has changed and changed back: %s", got)
+		t.Errorf("after the file's mode changed and changed back: %s", got)
 	}
 	if got := f.WithRequest("iptables", "iptables", false); got.Asked != "" || got.Number != 2 {
-		t.Errorf("the file's mode asked for: %+v", got)
+		t.Errorf("after a request for the file's mode: %+v", got)
 	}
 }
 

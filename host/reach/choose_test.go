@@ -17,8 +17,8 @@ import (
 
 var here = ThisNode{Node: "n1", Zone: "z1"}
 
-// endpoint reads "ADDRESS [NODE] [unready|terminating|gone] [zone=Z,Z] [node=N]".
-// What is not said is not said to the decider either.
+// endpoint parses "ADDRESS [NODE] [unready|terminating|gone] [zone=Z,Z] [node=N]". Fields and conditions that text does
+// not name are not set.
 func endpoint(text string) discoveryv1.Endpoint {
 	words := strings.Fields(text)
 	ep := discoveryv1.Endpoint{Addresses: words[:1]}
@@ -38,11 +38,11 @@ func endpoint(text string) discoveryv1.Endpoint {
 			}
 		case w == "unready":
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false)}
-		case w == "terminating": // still serves
+		case w == "terminating": // terminating, and still serves
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
-		case w == "gone": // serves no more
+		case w == "gone": // terminating, and does not serve any more
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)}
-		case w == "published": // terminating, of a Service that publishes endpoints that are not ready
+		case w == "published": // terminating, but of a Service with publishNotReadyAddresses
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(true), Serving: new(false), Terminating: new(true)}
 		default:
 			ep.NodeName = &w
@@ -72,8 +72,7 @@ func read(objects ...*discoveryv1.EndpointSlice) []*Slice {
 	return records
 }
 
-// addrs are a list's addresses without the usual port, with "?" behind those that
-// may be on this node.
+// addrs returns the addresses of a list without the usual port, with "?" after those that may be on this node.
 func addrs(list []sdk.Endpoint) string {
 	var words []string
 	for _, ep := range list {
@@ -137,7 +136,7 @@ func TestChoose(t *testing.T) {
 				t.Errorf("local: %q, want %q", got, tt.local)
 			}
 			if l.Serving != nil {
-				t.Errorf("serving is for UDP, not %v", l.Serving)
+				t.Errorf("Serving is for UDP only, not %v", l.Serving)
 			}
 			if l6 := Choose(records, port, sdk.IPv6, here); l6.Total != 0 {
 				t.Errorf("IPv6 has %d endpoints of an IPv4 slice", l6.Total)
@@ -184,19 +183,19 @@ func TestDuplicates(t *testing.T) {
 		one, other  string
 		want, local string
 	}{
-		{"the local one is preferred (A6)", "10.0.0.1 n2", "10.0.0.1 n1", "10.0.0.1?", "10.0.0.1?"},
-		{"of two elsewhere the ready one is", "10.0.0.1 n2 unready", "10.0.0.1 n2", "10.0.0.1", ""},
-		{"one that ends here left its address to one elsewhere", "10.0.0.1 n2", "10.0.0.1 n1 terminating", "10.0.0.1", ""},
-		{"and one that ends elsewhere to one here", "10.0.0.1 n2 terminating", "10.0.0.1 n1", "10.0.0.1?", "10.0.0.1?"},
-		{"of two that end the local one is preferred", "10.0.0.1 n2 terminating", "10.0.0.1 n1 terminating", "10.0.0.1?", "10.0.0.1?"},
-		{"the local one even when it is not ready", "10.0.0.1 n2", "10.0.0.1 n1 unready", "", ""},
+		{"the local endpoint is preferred (A6)", "10.0.0.1 n2", "10.0.0.1 n1", "10.0.0.1?", "10.0.0.1?"},
+		{"of two endpoints on other nodes the ready one is preferred", "10.0.0.1 n2 unready", "10.0.0.1 n2", "10.0.0.1", ""},
+		{"an endpoint on another node has the address of a terminating local one", "10.0.0.1 n2", "10.0.0.1 n1 terminating", "10.0.0.1", ""},
+		{"a local endpoint has the address of a terminating one on another node", "10.0.0.1 n2 terminating", "10.0.0.1 n1", "10.0.0.1?", "10.0.0.1?"},
+		{"of two terminating endpoints the local one is preferred", "10.0.0.1 n2 terminating", "10.0.0.1 n1 terminating", "10.0.0.1?", "10.0.0.1?"},
+		{"the local endpoint is preferred even if it is not ready", "10.0.0.1 n2", "10.0.0.1 n1 unready", "", ""},
 	}
 	for _, tt := range tests {
 		for _, order := range [][]string{{tt.one, tt.other}, {tt.other, tt.one}} {
 			records := read(slice("http", 8080, order[0]), slice("http", 8080, order[1]))
 			l := Choose(records, Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, here)
 			if addrs(l.Cluster) != tt.want || addrs(l.Local) != tt.local || l.Total != 1 {
-				t.Errorf("%s: %v comes to cluster %q local %q", tt.name, order, addrs(l.Cluster), addrs(l.Local))
+				t.Errorf("%s: %v gives cluster %q local %q", tt.name, order, addrs(l.Cluster), addrs(l.Local))
 			}
 		}
 	}
@@ -206,9 +205,9 @@ func TestDuplicates(t *testing.T) {
 // policy, topology and readiness (contract line 9).
 func TestServing(t *testing.T) {
 	udp := slice("dns", 8080,
-		"10.0.0.1 n1 zone=z2", // another zone's, but in the Local list
+		"10.0.0.1 n1 zone=z2", // hinted for another zone, but in the Local list
 		"10.0.0.2 n2 zone=z1",
-		"10.0.0.3 n2 zone=z2", // another zone's
+		"10.0.0.3 n2 zone=z2", // hinted for another zone
 		"10.0.0.4 n2 terminating zone=z1",
 		"10.0.0.5 n2 gone zone=z1",
 	)
@@ -344,6 +343,6 @@ func TestChooseIsCanonical(t *testing.T) {
 	s := sdk.Service{Cluster: slices.Clone(l.Cluster), Local: slices.Clone(l.Local)}
 	s.Normalize()
 	if len(l.Cluster) != 10000 || !slices.Equal(s.Cluster, l.Cluster) || !slices.Equal(s.Local, l.Local) {
-		t.Errorf("%d endpoints, in an order of their own", len(l.Cluster))
+		t.Errorf("%d endpoints, not in canonical order", len(l.Cluster))
 	}
 }

@@ -29,7 +29,7 @@ func TestExplain(t *testing.T) {
 		{"10.0.0.1 n1 zone=z2, 10.0.0.2 n2 zone=z1", "it is hinted for zone z2, and this zone is z1"},
 		{"10.0.0.1 n2 zone=z2,z3, 10.0.0.2 n2 zone=z1", "it is hinted for zone z2, z3, and this zone is z1; it is on node n2"},
 		{"10.0.0.1 n2 node=n2, 10.0.0.2 n1 node=n1", "it is hinted for node n2, and this node is n1; it is on node n2"},
-		{"10.0.0.1 n1 zone=z2, 10.0.0.2 n2", ""}, // one missing hint switches hints off
+		{"10.0.0.1 n1 zone=z2, 10.0.0.2 n2", ""}, // one missing hint disables hints
 	} {
 		records := read(slice("http", 8080, strings.Split(tt.endpoints, ", ")...))
 		explained := Explain(records, Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, here)
@@ -40,8 +40,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestExplainAsChosen: whatever there is, Explain gives a reason for just the endpoints
-// that Choose does not choose.
+// TestExplainAsChosen: Explain gives reasons for exactly those endpoints that Choose does not choose.
 func TestExplainAsChosen(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 1))
 	one := func(of ...string) string { return of[random.IntN(len(of))] }
@@ -65,7 +64,7 @@ func TestExplainAsChosen(t *testing.T) {
 	}
 }
 
-// A port that no EndpointSlice has is named, with those that they have.
+// Misnamed names a port that no EndpointSlice has, and lists the ports that they have.
 func TestMisnamed(t *testing.T) {
 	const asks = `the Service asks for port "http" (tcp), and its EndpointSlices have `
 	web, portless := slice("web", 8080, "10.0.0.1 n1"), slice("", 0, "10.0.0.1 n1")

@@ -43,58 +43,58 @@ func TestFrontends(t *testing.T) {
 			"t/tcp4: cluster-ip 172.30.0.1:53\nu/udp4: cluster-ip 172.30.0.1:53\ns/sctp4: cluster-ip 172.30.0.1:53", ""},
 		{"two ports of one name", service(corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "a", Port: 53}, {Name: "a", Port: 54}, {Name: "a", Port: 53, Protocol: corev1.ProtocolUDP}}}),
 			"a/tcp4: cluster-ip 172.30.0.1:53\na/udp4: cluster-ip 172.30.0.1:53", `port "a" (tcp) has number 54, but an earlier port with this name and protocol is used`},
-		{"a protocol from later", service(corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "q", Port: 53, Protocol: "QUIC"}}}), "", `port "q" has unknown protocol "QUIC"; it is not used`},
-		{"each policy for its own (A10, A11)", service(corev1.ServiceSpec{InternalTrafficPolicy: &local, Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}}),
+		{"an unknown protocol", service(corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "q", Port: 53, Protocol: "QUIC"}}}), "", `port "q" has unknown protocol "QUIC"; it is not used`},
+		{"each policy applies to its own frontends (A10, A11)", service(corev1.ServiceSpec{InternalTrafficPolicy: &local, Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}}),
 			"http/tcp4: cluster-ip 172.30.0.1:80 local, node-port *:30080", ""},
-		{"everything, external Local (A11)", service(corev1.ServiceSpec{
+		{"all kinds, external policy Local (A11)", service(corev1.ServiceSpec{
 			Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: etpLocal, ExternalIPs: []string{"203.0.113.9"},
 			Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}}, corev1.LoadBalancerIngress{IP: "203.0.113.1", IPMode: &vip}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, node-port *:30080 local, external-ip 203.0.113.9:80 local, load-balancer 203.0.113.1:80 local", ""},
-		{"a balancer without node ports still has its address (A1)", service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
+		{"a load balancer without node ports has its address (A1)", service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80", ""},
-		{"a balancer that wants to see the traffic, and one with a name only (A14)",
+		{"a load balancer with ipMode Proxy, and one with a host name only (A14)",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, corev1.LoadBalancerIngress{IP: "203.0.113.1", IPMode: &proxy}, corev1.LoadBalancerIngress{Hostname: "lb.example"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80", ""},
-		{"source ranges are the balancer's alone, each family its own (A13)",
+		{"source ranges apply only to the load balancer IP, by family (A13)",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "172.30.0.1", ClusterIPs: []string{"172.30.0.1", "fd00::1"},
 				LoadBalancerSourceRanges: []string{" 198.18.0.7/15", "2001:db8:1::/48"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}},
 				corev1.LoadBalancerIngress{IP: "203.0.113.1"}, corev1.LoadBalancerIngress{IP: "2001:db8::1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, node-port *:30080, node-port 203.0.113.1:30080 from 198.18.0.0/15, load-balancer 203.0.113.1:80 from 198.18.0.0/15\n" +
 				"http/tcp6: cluster-ip [fd00::1]:80, node-port *:30080, node-port [2001:db8::1]:30080 from 2001:db8:1::/48, load-balancer [2001:db8::1]:80 from 2001:db8:1::/48", ""},
-		{"the node's own address takes node ports for every caller, also where it is the balancer's",
+		{"the node's address accepts node ports from every caller, even if it is the load balancer IP",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"198.18.0.0/15"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}},
 				corev1.LoadBalancerIngress{IP: "192.0.2.10"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, node-port *:30080, load-balancer 192.0.2.10:80 from 198.18.0.0/15", ""},
-		{"a range that holds the node lets the balancer's own address in (A13)",
+		{"a range that contains the node also admits the load balancer IP (A13)",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"192.0.2.0/24"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 192.0.2.0/24 203.0.113.1/32", ""},
-		{"ranges of the other family alone let no caller in, rather than all",
+		{"ranges of only the other family admit no caller",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"2001:db8:1::/48"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 203.0.113.1/32",
 			"load balancer IP 203.0.113.1 is ipv4, and no source range is; all callers are dropped"},
-		{"a range that cannot be read lets no caller in, rather than all",
+		{"an invalid range admits no caller",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"10.0.0.0/8", "everyone"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80", `source range "everyone" is not a CIDR; the load balancer IPs are not served until it is corrected`},
-		{"addresses of a family it has no cluster IP in (A5)",
+		{"addresses of a family without a cluster IP (A5)",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"2001:db8::9"}}, corev1.LoadBalancerIngress{IP: "2001:db8::1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80",
 			"external IP 2001:db8::9 is ipv6, and the Service has no cluster IP in that family; it is not served\n" +
 				"load balancer IP 2001:db8::1 is ipv6, and the Service has no cluster IP in that family; it is not served"},
-		{"an address that is both is the balancer's, with its ranges",
+		{"an address that is both external IP and load balancer IP has the source ranges",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"203.0.113.1"}, LoadBalancerSourceRanges: []string{"10.0.0.0/8"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 10.0.0.0/8", ""},
-		{"another Node's address is left out, and this node's own is not",
+		{"another Node's address is left out, this node's is not",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"198.51.100.66", "203.0.113.9"}},
 				corev1.LoadBalancerIngress{IP: "198.51.100.66"}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}, corev1.LoadBalancerIngress{IP: "192.0.2.10"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, external-ip 203.0.113.9:80, load-balancer 192.0.2.10:80, load-balancer 203.0.113.1:80", ""},
 		{"a cluster IP that no machine can have", service(corev1.ServiceSpec{ClusterIP: "255.255.255.255"}), "", "cluster IP 255.255.255.255 is the broadcast address; it is not served"},
-		{"the same from outside",
+		{"external addresses that no machine can have",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"255.255.255.255"}}, corev1.LoadBalancerIngress{IP: "255.255.255.255"}, corev1.LoadBalancerIngress{IP: "ff02::1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80",
 			"external IP 255.255.255.255 is the broadcast address; it is not served\n" +
 				"load balancer IP 255.255.255.255 is the broadcast address; it is not served\n" +
 				"load balancer IP ff02::1 is ipv6, and the Service has no cluster IP in that family; it is not served"},
-		{"external IPs that would catch what others send (A15)",
+		{"external IPs that would intercept traffic of others (A15)",
 			service(corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.10", "10.180.3.4", "172.30.0.9", "127.0.0.1", "169.254.169.254", "0.0.0.0", "here"}}),
 			"http/tcp4: cluster-ip 172.30.0.1:80",
 			`external IP "here" is not an IP address; it is not served
@@ -143,7 +143,7 @@ func problemText(problems []Problem) string {
 	return strings.Join(lines, "\n")
 }
 
-// An operator who says which external IPs are allowed means exactly those (A15).
+// If the operator lists allowed external IPs, no others are served (A15).
 func TestExternalIPsAllowed(t *testing.T) {
 	h := ThisNode{
 		Addrs:       []netip.Addr{netip.MustParseAddr("192.0.2.10")},
@@ -156,7 +156,7 @@ func TestExternalIPsAllowed(t *testing.T) {
 	}
 }
 
-// The operator may lift the refusal of the node's own addresses, and lifts no other by that.
+// NodeAddresses decides only about the node's own addresses.
 func TestExternalIPsOfTheNode(t *testing.T) {
 	own, also := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("10.180.0.1")
 	h := ThisNode{Addrs: []netip.Addr{own, also, netip.MustParseAddr("169.254.1.1")}, Reserved: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16"), netip.MustParsePrefix("172.30.0.0/16")}}
@@ -171,8 +171,8 @@ func TestExternalIPsOfTheNode(t *testing.T) {
 		{"refuse", RefuseNodeAddresses, nil, false, false},
 		{"warn", WarnOfNodeAddresses, nil, true, true},
 		{"serve", ServeNodeAddresses, nil, true, false},
-		{"warn, of what is allowed by name", WarnOfNodeAddresses, allow, true, false},
-		{"warn, and others are allowed", WarnOfNodeAddresses, []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, false, false},
+		{"warn, and the range is allowed", WarnOfNodeAddresses, allow, true, false},
+		{"warn, and only another range is allowed", WarnOfNodeAddresses, []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h.NodeAddresses, h.ExternalIPs = tt.nodeAddresses, tt.allow
@@ -204,11 +204,11 @@ func TestProxied(t *testing.T) {
 		svc  *corev1.Service
 		want bool
 	}{
-		{"an ordinary one", service(corev1.ServiceSpec{}), true},
+		{"an ordinary Service", service(corev1.ServiceSpec{}), true},
 		{"ExternalName (A1)", service(corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}), false},
 		{"headless (A1)", service(corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}), false},
 		{"without an address yet (A1)", &corev1.Service{}, false},
-		{"another proxy's (A2)", label("service.kubernetes.io/service-proxy-name"), false},
+		{"of another proxy (A2)", label("service.kubernetes.io/service-proxy-name"), false},
 		{"labelled headless (A2)", label("service.kubernetes.io/headless"), false},
 	}
 	for _, tt := range tests {
@@ -237,7 +237,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// Only a balancer under the Local policy is asked for its health (A24).
+// Only a load balancer Service with the Local policy has a health check (A24).
 func TestHealthPort(t *testing.T) {
 	lb := corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, HealthCheckNodePort: 31000}
 	cluster, port := lb, lb
@@ -253,8 +253,7 @@ func TestHealthPort(t *testing.T) {
 	}
 }
 
-// A record that is read into again must not change what was cloned from it, and
-// reading the same object twice must cost nothing.
+// Read does not modify clones of the record, and reading the same object twice allocates nothing.
 func TestReadAgain(t *testing.T) {
 	svc := service(corev1.ServiceSpec{ExternalIPs: []string{"203.0.113.9"}, LoadBalancerSourceRanges: []string{"10.0.0.0/8"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"})
 	svc.CreationTimestamp = metav1.Unix(7, 0)
@@ -263,7 +262,7 @@ func TestReadAgain(t *testing.T) {
 	first := s.Clone()
 	s.Read(service(corev1.ServiceSpec{ClusterIP: "172.30.0.2", ExternalIPs: []string{"203.0.113.8"}}))
 	if first.Equal(&s) {
-		t.Fatal("the clone changed with its original")
+		t.Fatal("Read modified the clone")
 	}
 	s.Read(svc)
 	if !first.Equal(&s) {

@@ -12,8 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestRoute: whatever a packet and a Service are, the verdict is the contract's, and the steps
-// agree with it.
+// TestRoute: for any packet and Service, the verdict is that of the contract, and the steps agree with the verdict.
 func TestRoute(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 2))
 	endpoints := []sdk.Endpoint{{Addr: netip.MustParseAddrPort("10.0.0.1:80"), OnNode: true}, {Addr: netip.MustParseAddrPort("10.0.1.1:80")}}
@@ -59,7 +58,7 @@ func TestRoute(t *testing.T) {
 		"masquerade: yes: masqueradeAll is set",
 	} {
 		if !seen[want] {
-			t.Errorf("never said: %q", want)
+			t.Errorf("this step never occurred: %q", want)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// turning returns a function that changes one endpoint among n Services until a dataplane has
-// confirmed the change.
+// turning returns a function that changes one endpoint of n Services and waits until a dataplane has confirmed the
+// change.
 func turning(tb testing.TB, n int) func() {
 	_, change := turningIn(tb, n)
 	return change
@@ -38,8 +38,8 @@ func turningIn(tb testing.TB, n int) (tracker *Tracker, change func()) {
 	}
 }
 
-// The cost of a change does not depend on the number of Services: it allocates as often, and
-// the update has one Service.
+// The cost of a change does not depend on the number of Services: the number of allocations is the same, and the update
+// has one Service.
 func TestCostOfOneEndpoint(t *testing.T) {
 	few, many := testing.AllocsPerRun(200, turning(t, 100)), testing.AllocsPerRun(200, turning(t, 10_000))
 	if few != many {

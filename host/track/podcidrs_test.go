@@ -34,7 +34,7 @@ func TestPodCIDRs(t *testing.T) {
 	}
 	sent("no Node object", "[]")
 	tracker.SetNode(withPodCIDRs(newNode("n1", "", "10.180.200.1"), "10.180.1.0/24", "fd00:10:180:1::/64", "10.244.1.0/24"))
-	sent("those within the cluster's range", "[10.180.1.0/24 fd00:10:180:1::/64]")
+	sent("podCIDRs within the cluster's range", "[10.180.1.0/24 fd00:10:180:1::/64]")
 
 	tracker.SetSlice(newSlice("a", "web", "10.180.1.5 n1", "10.180.2.5 n2", "10.180.2.6", "203.0.113.5 n1", "10.180.200.1 n1"))
 	sent("a pod within, of another node, of none, of outside, in the node's network", "[10.180.1.0/24 fd00:10:180:1::/64]")

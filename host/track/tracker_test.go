@@ -170,7 +170,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestTroubledAllocatesNothing is what status asks of a node on which all is well.
+// TestTroubledAllocatesNothing: status calls Troubled, which allocates nothing if there are no problems.
 func TestTroubledAllocatesNothing(t *testing.T) {
 	tracker, _ := newTracker()
 	for i := range 100 {
