@@ -59,8 +59,8 @@ const (
 func TestAutoChooses(t *testing.T) {
 	for name, c := range map[string]struct{ nftables, iptables, mode, why string }{
 		"both can":                      {runs, runs, "nftables", "this node supports it"},
-		"nftables alone is there":       {runs, "", "nftables", "this node supports it"},
-		"nftables is not there":         {"", runs, "iptables", "there is no pointsman-dataplane-nftables"},
+		"only nftables is installed":    {runs, "", "nftables", "this node supports it"},
+		"nftables is not installed":     {"", runs, "iptables", "there is no pointsman-dataplane-nftables"},
 		"nftables cannot serve":         {unfit, runs, "iptables", "nftables cannot run on this node: no such table"},
 		"a chain drops":                 {noting, runs, "iptables", "a chain drops"},
 		"a chain drops for all":         {noting, unfit, "nftables", "this node supports it"},

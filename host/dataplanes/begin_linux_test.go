@@ -81,12 +81,12 @@ func TestBeginsWithoutPlugin(t *testing.T) {
 // TestBegin begins with the state that the previous host left.
 func TestBegin(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"nothing":                          {"", "iptables; iptables is wanted, left []"},
-		"a mode that serves":               {`{"serving":"userspace"}`, "userspace; iptables is wanted, left []"},
-		"a mode that was asked for":        {`{"serving":"iptables","asked":"userspace","file":"iptables"}`, "iptables; userspace is wanted, left []"},
-		"one asked for under another file": {`{"serving":"iptables","asked":"userspace","file":"ipvs"}`, "iptables; iptables is wanted, left []"},
-		"a mode without a plugin by now":   {`{"serving":"ipvs"}`, "iptables; iptables is wanted, left [ipvs]"},
-		"a mode that is to be cleaned up":  {`{"serving":"userspace","left":["iptables"]}`, "userspace; iptables is wanted, left [iptables]"},
+		"nothing":            {"", "iptables; iptables is wanted, left []"},
+		"a mode that serves": {`{"serving":"userspace"}`, "userspace; iptables is wanted, left []"},
+		"a requested mode":   {`{"serving":"iptables","asked":"userspace","file":"iptables"}`, "iptables; userspace is wanted, left []"},
+		"a request under another mode of the file": {`{"serving":"iptables","asked":"userspace","file":"ipvs"}`, "iptables; iptables is wanted, left []"},
+		"a mode whose plugin was removed":          {`{"serving":"ipvs"}`, "iptables; iptables is wanted, left [ipvs]"},
+		"a mode that must be cleaned up":           {`{"serving":"userspace","left":["iptables"]}`, "userspace; iptables is wanted, left [iptables]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFormerHost(t)

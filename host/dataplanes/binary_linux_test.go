@@ -25,9 +25,9 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestABadBinary: if a new binary crashes or hangs, in Configure or in its first update, the former binary
+// TestBadBinary: if a new binary crashes or hangs, in Configure or in its first update, the former binary
 // continues, and applies updates. Rules stay all the time, and status says what happened.
-func TestABadBinary(t *testing.T) {
+func TestBadBinary(t *testing.T) {
 	for _, fault := range []string{"crashes at Configure", "hangs at Configure", "crashes at Sync", "hangs at Sync"} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()

@@ -82,13 +82,13 @@ func TestCheck(t *testing.T) {
 		from, to *dataplane
 		force    bool
 		down     bool   // from does not serve
-		want     string // in the error; empty: none
+		want     string // part of the error; empty if there is none
 	}{
-		"both serve it":     {from: lacks, to: able},
-		"one does not":      {from: able, to: lacks, want: "1 Service would no longer be served: shop/phone/sctp4"},
-		"nothing serves":    {from: able, to: lacks, down: true},
-		"it is forced":      {from: able, to: lacks, force: true},
-		"neither serves it": {from: lacks, to: filled(t, "other", tracker, sdk.FeatureIPv4)},
+		"both serve it":       {from: lacks, to: able},
+		"only from serves it": {from: able, to: lacks, want: "1 Service would no longer be served: shop/phone/sctp4"},
+		"nothing serves":      {from: able, to: lacks, down: true},
+		"only from serves it, and the swap is forced": {from: able, to: lacks, force: true},
+		"neither serves it":                           {from: lacks, to: filled(t, "other", tracker, sdk.FeatureIPv4)},
 	} {
 		set := newSet(Settings{}, c.from, c.to)
 		set.state.Have = []plane.Instance{{ID: c.from.id, Served: !c.down}}
@@ -149,11 +149,11 @@ func TestLastSwap(t *testing.T) {
 		asked string
 		want  bool
 	}{
-		"made long ago":                    {ago: time.Hour, want: true},
-		"undone just now":                  {err: "no luck", want: true},
-		"undone because that was wanted":   {err: "pointsman mode reset"},
-		"undone long ago":                  {ago: time.Hour, err: "no luck"},
-		"undone long ago, and still asked": {ago: time.Hour, err: "no luck", asked: "userspace", want: true},
+		"made long ago":                        {ago: time.Hour, want: true},
+		"undone just now":                      {err: "no luck", want: true},
+		"undone on request":                    {err: "pointsman mode reset"},
+		"undone long ago":                      {ago: time.Hour, err: "no luck"},
+		"undone long ago, and still requested": {ago: time.Hour, err: "no luck", asked: "userspace", want: true},
 	} {
 		set := newSet(Settings{}, idle("iptables"))
 		if c.asked != "" {
@@ -174,8 +174,8 @@ func TestLastSwap(t *testing.T) {
 	}
 }
 
-// TestStateEvents reports each change of state, once. A process that something else runs
-// continues to serve without this host.
+// TestStateEvents: each change of state is reported once. A process that something else runs continues to serve without
+// this host.
 func TestStateEvents(t *testing.T) {
 	for _, c := range []struct {
 		from, to State
@@ -200,7 +200,7 @@ func TestStateEvents(t *testing.T) {
 		p.host.Reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 		p.status = status{state: c.from, Plugin: admin.Plugin{PID: 7}}
 		p.setState(c.to, "signal 9")
-		p.setState(c.to, "signal 9") // which is no change
+		p.setState(c.to, "signal 9") // the same state again
 		if len(got) != 1 || got[0].Reason != c.want || got[0].Warning != c.warns || got[0].Object != "m" {
 			t.Errorf("%s → %s: reported %+v, want %s, warning %t", c.from, c.to, got, c.want, c.warns)
 		}
@@ -214,11 +214,11 @@ func TestLossOf(t *testing.T) {
 		served time.Duration
 		want   plane.Reason
 	}{
-		"it crashed":          {errors.New("exited with code 2"), 0, plane.Crashed},
-		"it cannot run here":  {fmt.Errorf("configure: %w", &sdk.Refusal{Why: "no kernel"}), 0, plane.Unable},
-		"a call was refused":  {fmt.Errorf("make it active: %w", &sdk.Refusal{Why: "no room"}), time.Second, plane.Crashed},
-		"another host has it": {wire.ErrFenced, time.Second, plane.Fenced},
-		"a person asked":      {fmt.Errorf("pointsman plugin restart m: %w", launch.ErrRestart), time.Second, plane.Asked},
+		"it crashed":                             {errors.New("exited with code 2"), 0, plane.Crashed},
+		"it cannot run here":                     {fmt.Errorf("configure: %w", &sdk.Refusal{Why: "no kernel"}), 0, plane.Unable},
+		"a call was refused":                     {fmt.Errorf("make it active: %w", &sdk.Refusal{Why: "no room"}), time.Second, plane.Crashed},
+		"another host has taken the plugin over": {wire.ErrFenced, time.Second, plane.Fenced},
+		"an operator restarts it":                {fmt.Errorf("pointsman plugin restart m: %w", launch.ErrRestart), time.Second, plane.Asked},
 	} {
 		if l, text := lossOf(c.err, c.served); l.Reason != c.want || text == "" {
 			t.Errorf("%s: %d, %q; want %d", name, l.Reason, text, c.want)
@@ -226,13 +226,13 @@ func TestLossOf(t *testing.T) {
 	}
 }
 
-// TestNotSet reports each kernel parameter that a plugin cannot set, once, and no other note.
+// TestNotSet: each kernel parameter that a plugin cannot set is reported once, and no other note is.
 func TestNotSet(t *testing.T) {
 	p := idle("m")
 	var got []report.Event
 	p.host.Reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 	const want = "/sys/x stays as it is, and was to be 7: read-only file system; set it on the machine itself"
-	for range 2 { // each second
+	for range 2 { // as in two heartbeats
 		p.reportNotes(wire.Vitals{Report: sdk.Report{Notes: []string{"another program has a chain", sdk.NotSet + want}}})
 	}
 	if len(got) != 1 || !got[0].Warning || got[0].Reason != report.ParameterNotSet || got[0].Message != want {

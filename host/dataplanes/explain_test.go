@@ -30,9 +30,8 @@ const (
 	client    = "198.18.0.1"
 )
 
-// explained is a set whose node, with pods that detector finds, has the Services that a packet may
-// be for: web has two endpoints, one of them on this node; near takes only those of this node,
-// from outside, and has none; none has no endpoint.
+// explained returns a Set on a node that recognizes pods by detector. Service web has two endpoints, one of them on
+// this node; near has the Local policy for callers from outside, and no endpoint on this node; none has no endpoint.
 func explained(t *testing.T, detector sdk.Pods) *Set {
 	t.Helper()
 	tracker := track.New(nil)
@@ -73,8 +72,8 @@ func explained(t *testing.T, detector sdk.Pods) *Set {
 	return set
 }
 
-// TestExplain returns the verdict of the contract for a packet, and remedies. Here the dataplane has
-// no process; the answer says so, and has everything else.
+// TestExplain checks the verdict for a packet, which is that of the contract, and the remedies. The dataplane has no
+// process here; the answer says so, and has everything else.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	byRange := sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}
@@ -84,25 +83,25 @@ func TestExplain(t *testing.T) {
 		pods     sdk.Pods
 		from, to string
 		verdict  string
-		to1      string // endpoints, in order of address; those that see the node have a * behind
+		to1      string // endpoints, in order of address, with * after those that see the node as caller
 		unused   string
-		says     []string // each is in a step or a remedy
+		says     []string // each must occur in a step or a remedy
 	}{
 		{"a pod of this node", byRange, podOfNode, "172.30.0.1:80", "forward", "10.244.1.1:8080 10.244.2.1:8080", "",
 			[]string{"a pod of this node: 10.244.1.7 is in 10.244.1.0/24", "keeps its endpoint"}},
-		{"a pod of another", byRange, podOfElse, "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080*", "",
+		{"a pod of another node", byRange, podOfElse, "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080*", "",
 			[]string{"another machine: 10.244.2.7 is in none of 10.244.1.0/24"}},
-		{"what calls itself", byRange, "10.244.1.1", "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080", "", nil},
+		{"an endpoint that calls its own Service", byRange, "10.244.1.1", "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080", "", nil},
 		{"a process of this node", byRange, "node", "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080*", "",
 			[]string{"a process of this node, with the address 192.0.2.10"}},
 		{"no endpoint", byRange, podOfNode, "172.30.0.3:80", "reject", "", "", nil},
-		{"none is near", byRange, client, "203.0.113.2:80", "drop", "", "10.244.2.2:8080", []string{"none of the 1 is on this node"}},
-		{"none is near, and a pod calls", byRange, podOfNode, "203.0.113.2:80", "forward", "10.244.2.2:8080", "", nil},
+		{"no local endpoint", byRange, client, "203.0.113.2:80", "drop", "", "10.244.2.2:8080", []string{"none of the 1 is on this node"}},
+		{"no local endpoint, and a pod calls", byRange, podOfNode, "203.0.113.2:80", "forward", "10.244.2.2:8080", "", nil},
 		{"another port", byRange, podOfNode, "172.30.0.1:81", "pass", "", "", []string{"which is not reached at port 81/tcp"}},
 		{"a node port on loopback", byRange, "node", "127.0.0.1:30002", "cannot tell", "", "", []string{"localhostNodePorts"}},
-		{"pods by their bridge", byBridge, podOfNode, "172.30.0.1:80", "cannot tell", "", "", []string{"ask for pod:10.244.1.7", "outside:10.244.1.7"}},
-		{"a pod, as is said", byBridge, "pod:" + podOfNode, "172.30.0.1:80", "forward", "10.244.1.1:8080 10.244.2.1:8080", "", []string{"as you say"}},
-		{"another machine, as is said", byBridge, "outside:" + podOfNode, "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080*", "", []string{"as you say"}},
+		{"pods are recognized by their bridge", byBridge, podOfNode, "172.30.0.1:80", "cannot tell", "", "", []string{"ask for pod:10.244.1.7", "outside:10.244.1.7"}},
+		{"the question says that it is a pod", byBridge, "pod:" + podOfNode, "172.30.0.1:80", "forward", "10.244.1.1:8080 10.244.2.1:8080", "", []string{"as you say"}},
+		{"the question says that it is another machine", byBridge, "outside:" + podOfNode, "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080*", "", []string{"as you say"}},
 	} {
 		q, err := admin.ParseQuestion(c.from, c.to)
 		if err != nil {
@@ -128,7 +127,7 @@ func TestExplain(t *testing.T) {
 		}
 		for _, want := range c.says {
 			if !strings.Contains(strings.Join(said, "\n"), want) {
-				t.Errorf("%s: nothing says %q:\n%s", c.name, want, strings.Join(said, "\n"))
+				t.Errorf("%s: no step or remedy contains %q:\n%s", c.name, want, strings.Join(said, "\n"))
 			}
 		}
 		if x.Kernel != nil || x.Untraced == "" {
@@ -166,14 +165,14 @@ func TestBeforeTheSource(t *testing.T) {
 		t.Errorf("a Service: %v", err)
 	}
 	if _, unknown := set.Services(); !strings.Contains(unknown, "has not answered yet") {
-		t.Errorf("the list of Services is not said to be unknown: %q", unknown)
+		t.Errorf("the list of Services is complete, with unknown %q", unknown)
 	}
 	if set.Unanswered() == "" || explained(t, sdk.Pods{}).Unanswered() != "" {
 		t.Error("Unanswered does not depend on the source")
 	}
 }
 
-// TestKernelDiffers describes how the rules differ from the verdict, if both are known.
+// TestKernelDiffers checks how differs describes rules that contradict the verdict.
 func TestKernelDiffers(t *testing.T) {
 	t.Parallel()
 	to := netip.MustParseAddrPort("172.30.0.1:80")
@@ -187,18 +186,18 @@ func TestKernelDiffers(t *testing.T) {
 		way           sdk.Way
 		want          string
 	}{
-		{"as is right", "forward", way(sdk.Forward, "10.0.0.1:80"), ""},
-		{"an endpoint too many", "forward", way(sdk.Forward, "10.9.9.9:80"), "10.9.9.9:80, which is not one of its endpoints"},
-		{"untouched", "forward", way(sdk.Forward, to.String()), "no rule translates it"},
-		{"untouched, and to be refused", "reject", way(sdk.Forward, to.String()), "no rule translates it"},
+		{"an endpoint, as expected", "forward", way(sdk.Forward, "10.0.0.1:80"), ""},
+		{"an address that is not an endpoint", "forward", way(sdk.Forward, "10.9.9.9:80"), "10.9.9.9:80, which is not one of its endpoints"},
+		{"not translated", "forward", way(sdk.Forward, to.String()), "no rule translates it"},
+		{"not translated, but should be rejected", "reject", way(sdk.Forward, to.String()), "no rule translates it"},
 		{"dropped", "forward", way(sdk.Drop, "10.0.0.1:80"), "the kernel's verdict is drop, not forward"},
-		{"dropped, and to be refused", "reject", way(sdk.Drop, to.String()), "the kernel's verdict is drop, not reject"},
-		{"refused", "reject", way(sdk.Reject, to.String()), ""},
-		{"no Service's", "pass", way(sdk.Forward, to.String()), ""},
-		{"no Service's, and led away", "pass", way(sdk.Forward, "10.9.9.9:80"), "10.9.9.9:80, which is not one"},
-		{"no Service's, and dropped", "pass", way(sdk.Drop, to.String()), "the kernel's verdict is drop, not pass"},
+		{"dropped, but should be rejected", "reject", way(sdk.Drop, to.String()), "the kernel's verdict is drop, not reject"},
+		{"rejected, as expected", "reject", way(sdk.Reject, to.String()), ""},
+		{"not for a Service", "pass", way(sdk.Forward, to.String()), ""},
+		{"not for a Service, but translated", "pass", way(sdk.Forward, "10.9.9.9:80"), "10.9.9.9:80, which is not one"},
+		{"not for a Service, but dropped", "pass", way(sdk.Drop, to.String()), "the kernel's verdict is drop, not pass"},
 		{"something else decides", "forward", then, ""},
-		{"what is right is not known", "cannot tell", way(sdk.Drop, to.String()), ""},
+		{"the verdict is not known", "cannot tell", way(sdk.Drop, to.String()), ""},
 	} {
 		x := explanation{Explanation: admin.Explanation{Question: admin.Question{To: to}, Verdict: c.verdict, Endpoints: []admin.Share{{Address: "10.0.0.1:80"}}}}
 		if got := x.differs(c.way); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
@@ -207,7 +206,7 @@ func TestKernelDiffers(t *testing.T) {
 	}
 }
 
-// TestWalked: a way that differs comes first, and the rule that stops it is named.
+// TestWalked: a way that differs is listed first, and a remedy names the rule that stops it.
 func TestWalked(t *testing.T) {
 	t.Parallel()
 	x := explanation{Explanation: admin.Explanation{Verdict: "forward", Endpoints: []admin.Share{{Address: "10.0.0.1:80"}}}}
@@ -222,7 +221,7 @@ func TestWalked(t *testing.T) {
 	}
 }
 
-// TestTried describes the results of connections to endpoints.
+// TestTried checks the texts for results of connections to endpoints.
 func TestTried(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -237,7 +236,7 @@ func TestTried(t *testing.T) {
 	defer l.Close()
 	x := explanation{Explanation: admin.Explanation{Endpoints: []admin.Share{{Address: l.Addr().String()}, {Address: gone.Addr().String()}}}}
 	x.connect(t.Context())
-	if x.Endpoints[0].Tried != "connected" || x.Endpoints[1].Tried != "refused" {
+	if x.Endpoints[0].Tried != "connected" || x.Endpoints[1].Tried != "rejected, as expected" {
 		t.Errorf("%+v", x.Endpoints)
 	}
 	_, late := (&net.Dialer{Deadline: time.Now()}).Dial("tcp", l.Addr().String())

@@ -83,7 +83,7 @@ func serves(mode string) func(kernelState) bool {
 	}
 }
 
-// left writes rules that serve, as a former host or kube-proxy leaves them.
+// left writes rules that serve, as a previous host or kube-proxy leaves them.
 func (m *machine) left(mode string) {
 	m.Helper()
 	r := rules{Active: true, Frontends: map[string]bool{}}
@@ -95,25 +95,24 @@ func (m *machine) left(mode string) {
 	}
 }
 
-// TestFromDown: on a node that the rules of mode a serve, a host has mode b, whose plugin cannot
-// run. Then the mode is corrected to a, with faults on the way: a serves without a gap, and in the
-// end it is updated.
+// TestFromDown: on a node where rules of mode a serve, a host has mode b, whose plugin cannot run. Then the mode is
+// corrected to a, with faults meanwhile. a serves without interruption, and at the end applies updates.
 func TestFromDown(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(*machine){
-		"nothing goes wrong":   func(*machine) {},
-		"the plugin is killed": func(m *machine) { m.crashAfter(1) },
-		"it is killed again":   func(m *machine) { m.crashAfter(0); m.crashed(); m.crashAfter(2) },
-		"the host is killed":   func(m *machine) { m.kills("staging"); m.start() },
-		"both are killed":      func(m *machine) { m.crashAfter(1); m.kills("staging"); m.kill("a"); m.start() },
-		"the host is ended":    func(m *machine) { m.reaches("staging"); m.stop(syscall.SIGTERM); m.start() },
-		"mode.json is old":     func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"b"}`); m.start() },
-		"a was to be cleaned up": func(m *machine) {
+		"nothing goes wrong":           func(*machine) {},
+		"the plugin is killed":         func(m *machine) { m.crashAfter(1) },
+		"the plugin is killed twice":   func(m *machine) { m.crashAfter(0); m.crashed(); m.crashAfter(2) },
+		"the host is killed":           func(m *machine) { m.kills("staging"); m.start() },
+		"host and plugin are killed":   func(m *machine) { m.crashAfter(1); m.kills("staging"); m.kill("a"); m.start() },
+		"the host gets SIGTERM":        func(m *machine) { m.reaches("staging"); m.stop(syscall.SIGTERM); m.start() },
+		"mode.json says that b serves": func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"b"}`); m.start() },
+		"mode.json says that a must be cleaned up": func(m *machine) {
 			m.stop(syscall.SIGKILL)
 			m.write("state/mode.json", `{"serving":"b","left":["a"]}`)
 			m.start()
 		},
-		"mode.json is from afar": func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"c"}`); m.start() },
+		"mode.json says that an unknown mode serves": func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"c"}`); m.start() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +126,7 @@ func TestFromDown(t *testing.T) {
 			m.did("the mode is a")
 			trouble(m)
 			m.reaches("DataplaneActive object=a")
-			m.until("a serves alone", serves("a"))
+			m.until("only a serves", serves("a"))
 			m.held()
 		})
 	}
@@ -142,7 +141,7 @@ func TestCrashAtEachWrite(t *testing.T) {
 	m.left("a")
 	m.write("mode", "a")
 	m.start()
-	m.until("it is noted that a serves", func(kernelState) bool {
+	m.until("mode.json says that a serves", func(kernelState) bool {
 		text, _ := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))
 		return string(text) == `{"serving":"a"}`
 	})
@@ -188,21 +187,20 @@ func (m *machine) outlasts(mode string) (crashed bool) {
 	return crashed
 }
 
-// hasNothingLeft reports whether mode.json names no mode to clean up.
+// hasNothingLeft reports whether mode.json has no mode to clean up.
 func (m *machine) hasNothingLeft() bool {
 	var saved struct{ Left []string }
 	text, err := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))
 	return err == nil && json.Unmarshal(text, &saved) == nil && len(saved.Left) == 0
 }
 
-// dies kills this process once its state file was written so often. The kernel queues each
-// write for it: a process that looked at the file from time to time would miss those that are
-// few milliseconds apart when the machine is busy. It queues one that is as the last one in the
-// queue only once, so what comes between two writes is queued too: each moves another name away.
+// dies kills this process after the given number of writes of its state file. It counts events of inotify, because
+// polling would miss writes that are only milliseconds apart on a busy machine. The kernel merges an event with an
+// equal last event in the queue, so dies also listens for the event between two writes: each write renames a file away.
 func dies(dir string) {
 	text, err := os.ReadFile(filepath.Join(dir, "dies"))
 	if err != nil {
-		return // most do not
+		return // most hosts do not have to die
 	}
 	writes, err := strconv.Atoi(string(text))
 	if err != nil {
@@ -242,7 +240,7 @@ func TestHangsWhenActive(t *testing.T) {
 	m.write("mode", "b")
 	m.reaches("being undone: updates may be held back for 4.5s at most: promote")
 	m.reaches("a continues to serve")
-	m.until("a serves alone", serves("a"))
+	m.until("only a serves", serves("a"))
 	m.held()
 }
 
@@ -267,7 +265,7 @@ func TestLeftIsCleaned(t *testing.T) {
 	m.write("mode", "b")
 	m.stop(syscall.SIGKILL)
 	m.start()
-	m.until("b serves alone", serves("b"))
+	m.until("only b serves", serves("b"))
 	m.held()
 }
 

@@ -54,11 +54,11 @@ func TestTaken(t *testing.T) {
 		interfaces map[netip.Addr]string
 		want       string
 	}{
-		{"to one that takes addresses", with(), with(sdk.LimitTakesAddresses), nodeLocal, held},
+		{"to a dataplane that takes addresses", with(), with(sdk.LimitTakesAddresses), nodeLocal, held},
 		{"without NodeLocal DNS", with(), with(sdk.LimitTakesAddresses), nil, ""},
-		{"to one that takes none", with(), with(), nodeLocal, ""},
-		{"between two that take them", with(sdk.LimitTakesAddresses), with(sdk.LimitTakesAddresses), nodeLocal, ""},
-		{"from one that listens there", with(sdk.LimitOwnAddressesOnly), with(sdk.LimitTakesAddresses), nodeLocal, ""},
+		{"to a dataplane that takes no addresses", with(), with(), nodeLocal, ""},
+		{"between two dataplanes that take addresses", with(sdk.LimitTakesAddresses), with(sdk.LimitTakesAddresses), nodeLocal, ""},
+		{"from a dataplane that listens there", with(sdk.LimitOwnAddressesOnly), with(sdk.LimitTakesAddresses), nodeLocal, ""},
 	} {
 		if got := interceptedClusterIP(c.from, c.to, tracker.All(), func() map[netip.Addr]string { return c.interfaces }); got != c.want {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)

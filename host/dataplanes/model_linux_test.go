@@ -50,7 +50,7 @@ type modelKernel struct{ dir string }
 // rules are the rules of one mode in the kernel.
 type rules struct {
 	Frontends map[string]bool `json:"frontends"`
-	Active    bool            `json:"active"` // packets are led to them
+	Active    bool            `json:"active"` // packets are directed to them
 }
 
 type kernelState map[string]rules // by mode
@@ -194,7 +194,7 @@ func (k modelKernel) fault() string {
 	return fault
 }
 
-// does crashes or hangs in a call if that is the fault of the binary.
+// does crashes or hangs in a call if the binary has the fault for that call.
 func (p *modelPlugin) does(call string) {
 	switch p.fault {
 	case "crashes at " + call:
@@ -264,7 +264,7 @@ func (p *modelPlugin) program() error {
 	return errors.Join(errs...)
 }
 
-// lead leads packets to the rules if the role is Active.
+// lead directs packets to the rules if the role is Active.
 func (p *modelPlugin) lead() error {
 	return p.kernel.change(p.mode, func(r *rules) { r.Active = p.role == sdk.Active })
 }
@@ -283,7 +283,7 @@ func (p *modelPlugin) SetRole(ctx context.Context, role sdk.Role) error {
 		return ctx.Err()
 	}
 	if role == sdk.Yielded {
-		p.lock.Close() // nil: it is not the writer
+		p.lock.Close() // nil if it is not the writer
 		p.lock = nil
 	} else if err := p.becomeWriter(); err != nil {
 		return err

@@ -17,9 +17,9 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestLeavesWhatDoesNotComeUp: a host begins with the mode that served before, and swaps to the
+// TestBrokenFormerModeIsLeft: a host begins with the mode that served before, and swaps to the
 // file's mode if the binary of the former is broken.
-func TestLeavesWhatDoesNotComeUp(t *testing.T) {
+func TestBrokenFormerModeIsLeft(t *testing.T) {
 	s := newFormerHost(t)
 	s.write(modeFile(s.host), `{"serving":"userspace"}`)
 	set := s.next()
@@ -40,8 +40,8 @@ func TestLeavesWhatDoesNotComeUp(t *testing.T) {
 	})
 }
 
-// TestWantsWhatWasAskedLast changes the desired mode before the first dataplane is up.
-func TestWantsWhatWasAskedLast(t *testing.T) {
+// TestLastRequestWins changes the desired mode before the first dataplane is up.
+func TestLastRequestWins(t *testing.T) {
 	for name, change := range map[string]func(*Set) error{
 		"nothing": func(*Set) error { return nil },
 		"the file": func(set *Set) error {
@@ -84,8 +84,8 @@ func TestUnusableState(t *testing.T) {
 	}
 }
 
-// TestNamesLeadNowhere: a mode whose name is a path is refused everywhere.
-func TestNamesLeadNowhere(t *testing.T) {
+// TestModeNameIsNoPath: a mode whose name is a path is refused everywhere.
+func TestModeNameIsNoPath(t *testing.T) {
 	s := newFormerHost(t)
 	set := s.next()
 	for _, name := range []string{"../iptables", "", "a/b", "iptables\n", ".."} {
@@ -98,9 +98,9 @@ func TestNamesLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestUnwrittenIsSaid: a failed write of the state file is reported once, and shown until a write
+// TestFailedWriteIsReported: a failed write of the state file is reported once, and shown until a write
 // succeeds. A file that was lost is written again.
-func TestUnwrittenIsSaid(t *testing.T) {
+func TestFailedWriteIsReported(t *testing.T) {
 	s := newFormerHost(t)
 	set := s.next()
 	set.state.Facts = plane.Facts{Served: "iptables"}

@@ -19,7 +19,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// An alertTest is what promtool test rules reads: series, and what they lead to.
+// An alertTest is a test file for promtool test rules: series, and the alerts that they fire.
 type alertTest struct {
 	Interval string
 	Series   []promSeries `yaml:"input_series"`
@@ -39,8 +39,8 @@ type promSample struct {
 	Value  int
 }
 
-// TestAlertsStayQuiet has Prometheus' own tool evaluate the usual alerts of a cluster, and
-// ours, over what is scraped of a node as the PodMonitor says. A case adds series, or has others.
+// TestAlertsStayQuiet evaluates the usual alerts of a cluster, and ours, with promtool over the metrics of a node, with
+// the labels that the PodMonitor adds. Each case adds series or replaces some.
 func TestAlertsStayQuiet(t *testing.T) {
 	if _, err := exec.LookPath("promtool"); err != nil {
 		t.Skip("needs promtool: apt-get install prometheus")
@@ -70,7 +70,7 @@ func TestAlertsStayQuiet(t *testing.T) {
 	}
 }
 
-// promtool wants series to lead to the alerts firing, and to no other ones.
+// promtool checks that series fire exactly the alerts in firing.
 func promtool(t *testing.T, series []promSeries, firing []string) {
 	t.Helper()
 	want := promExpr{Expr: `count by (alertname) (ALERTS{alertstate="firing"})`, Time: "30m"}
@@ -101,7 +101,7 @@ func promtool(t *testing.T, series []promSeries, firing []string) {
 	}
 }
 
-// scraped is the page of a healthy node, as series that do not change.
+// scraped returns the metrics of a healthy node as series that do not change.
 func scraped(t *testing.T) (all []promSeries) {
 	t.Helper()
 	b := newHarness()
@@ -130,7 +130,7 @@ func scraped(t *testing.T) (all []promSeries) {
 	return all
 }
 
-// constant is value at each scrape.
+// constant returns a series with the same value at each scrape.
 func constant(t *testing.T, value string) string {
 	t.Helper()
 	v, err := strconv.ParseFloat(value, 64)
@@ -140,7 +140,7 @@ func constant(t *testing.T, value string) string {
 	return strconv.FormatFloat(v, 'f', -1, 64) + "x40"
 }
 
-// targetLabels are what Prometheus adds to each series of a target.
+// targetLabels are the labels that Prometheus adds to each series of a target.
 type targetLabels map[string]string
 
 func (l targetLabels) String() string {
@@ -151,8 +151,8 @@ func (l targetLabels) String() string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// join adds l to a series that has labels, without its last brace. Prometheus renames what
-// a series and its target both have.
+// join adds l to a series with labels, whose last brace is missing. Prometheus renames labels that both the series and
+// its target have.
 func (l targetLabels) join(t *testing.T, series string) string {
 	t.Helper()
 	for name := range l {

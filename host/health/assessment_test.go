@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// states are those that package dataplanes has names for.
+// states are the names of the states in package dataplanes.
 var states = []string{Serving, "stopped", "starting", "suspect", "waiting", "refused"}
 
 // every calls f with every combination of facts.

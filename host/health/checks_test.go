@@ -227,7 +227,7 @@ func TestMachineAddrs(t *testing.T) {
 	}
 }
 
-// TestWhere decides where health checks are answered.
+// TestWhere checks the addresses on which health checks are served.
 func TestWhere(t *testing.T) {
 	machine := []Addr{
 		{addr("127.0.0.1"), "lo"}, {addr("::1"), "lo"}, {addr("10.0.0.5"), "eth0"}, {addr("10.0.1.5"), "eth1"},

@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestFilter decides on samples one by one.
+// TestFilter checks single samples.
 func TestFilter(t *testing.T) {
 	one := func(name string, labels ...string) sdk.Sample {
 		s := sdk.Sample{Name: name}
@@ -25,7 +25,7 @@ func TestFilter(t *testing.T) {
 	}
 	for _, test := range []struct {
 		sample sdk.Sample
-		want   string // in why it is refused; empty: it is not
+		want   string // part of the reason for the refusal; empty if it is published
 	}{
 		{one("pointsman_my_relay_open"), ""},
 		{one("pointsman_my_relay_bytes_total", "direction", "in"), ""},
@@ -109,12 +109,12 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestFilterHistogram decides on histograms one by one.
+// TestFilterHistogram checks single histograms.
 func TestFilterHistogram(t *testing.T) {
 	own := func(bounds ...float64) sdk.Histogram { return sdk.NewHistogram("pointsman_r_took", nil, bounds...) }
 	for name, test := range map[string]struct {
 		change func(*sdk.Histogram)
-		want   string // in why it is refused; empty: it is not
+		want   string // part of the reason for the refusal; empty if it is published
 	}{
 		"kube-proxy's": {func(h *sdk.Histogram) { *h = forgetting() }, ""},
 		"own":          {func(h *sdk.Histogram) {}, ""},

@@ -84,7 +84,7 @@ func node(name, notReady string, addrs ...string) *corev1.Node {
 	return n
 }
 
-// hostPod is a pod of Pointsman.
+// hostPod returns a pod of Pointsman.
 func hostPod(namespace, name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/name": "pointsman"}},
@@ -93,7 +93,7 @@ func hostPod(namespace, name, node string) *corev1.Pod {
 	}
 }
 
-// pod is one that calls Services.
+// pod returns a pod that calls Services.
 func pod(name, node string, addrs ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	for _, a := range addrs {
@@ -109,7 +109,7 @@ const (
 	lost = "Kubelet stopped posting node status."
 )
 
-// mixed is a cluster with every kind of failure. Something else serves node g.
+// mixed returns a cluster with every kind of failure. Something else serves node g.
 func mixed() *cluster {
 	waiting := hostPod("kube-system", "p-e", "e")
 	waiting.Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{

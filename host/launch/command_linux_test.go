@@ -25,7 +25,7 @@ func pluginFile(t *testing.T, content string) string {
 	return path
 }
 
-// copied returns the path and checksum of a copy of this test binary, which can play any part.
+// copied returns the path and checksum of a copy of this test binary, which can play each of the parts in main_test.go.
 func copied(t *testing.T) (path, sum string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -51,7 +51,7 @@ func TestBinaryThatOthersMayChangeIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(t *testing.T, path string)
-		want string // a part of the error; none: it is fine
+		want string // part of the error; empty if there is none
 	}{
 		{"as installed", func(*testing.T, string) {}, ""},
 		{"everyone may write", func(t *testing.T, path string) { chmod(t, path, 0o777) }, "is writable by everyone"},
@@ -61,7 +61,7 @@ func TestBinaryThatOthersMayChangeIsRefused(t *testing.T) {
 		{"this group may write", func(t *testing.T, path string) { chmod(t, path, 0o775) }, ""},
 		{"nobody may run", func(t *testing.T, path string) { chmod(t, path, 0o644) }, "chmod +x"},
 		{"someone else's", func(t *testing.T, path string) { chown(t, path, 4711, 0) }, "belongs to user 4711"},
-		{"someone else's directory", func(t *testing.T, path string) { chown(t, filepath.Dir(path), 4711, 0) }, "directory DIR belongs to user 4711"},
+		{"the directory belongs to another user", func(t *testing.T, path string) { chown(t, filepath.Dir(path), 4711, 0) }, "directory DIR belongs to user 4711"},
 		{"another group's", func(t *testing.T, path string) { chown(t, path, 0, 4711); chmod(t, path, 0o775) }, "by group 4711"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func chown(t *testing.T, path string, uid, gid int) {
 }
 
 // For a link, both its directory and that of its target are checked.
-func TestLinkedBinaryIsAsGuardedAsItsWays(t *testing.T) {
+func TestLinkedBinaryChecksBothDirectories(t *testing.T) {
 	target := pluginFile(t, "\x7fELF")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(target, link); err != nil {
@@ -126,8 +126,8 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// The checked file is executed, even if its path has another file by then.
-func TestCheckedFileIsTheOneExecuted(t *testing.T) {
+// The file that was checked is executed, even if another file has replaced it at its path.
+func TestCheckedFileIsExecuted(t *testing.T) {
 	path, sum := copied(t)
 	b, err := OpenBinary(path, sum)
 	if err != nil {

@@ -27,7 +27,7 @@ func init() {
 	}
 }
 
-// A watchedPlugin is a dataplane that serves nothing, or refuses to.
+// A watchedPlugin is a dataplane without Services, or one that fails in the given way.
 type watchedPlugin struct{ how string }
 
 func (p *watchedPlugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
@@ -69,7 +69,7 @@ type harness struct {
 	over    chan error
 	ended   chan error // receives why the process ended
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	beats  int
 	doubts []string
 	logged []string
@@ -88,7 +88,7 @@ func newHarness(t *testing.T, how string) *harness {
 	return y
 }
 
-// install replaces the binary by one with that behaviour.
+// install replaces the binary by a plugin that fails in the given way.
 func (y *harness) install(how string) {
 	y.Helper()
 	self, env := actor.As(how)
@@ -147,7 +147,7 @@ func (y *harness) run() {
 	go func() { _, _ = process.Sync(context.Background(), sdk.Update{Full: true, To: 1, Node: &sdk.Node{}}) }() // ends with the process
 }
 
-// long is a generous limit for what takes milliseconds on an idle machine.
+// long is a generous limit for conditions that take milliseconds on an idle machine.
 const long = 2 * time.Minute
 
 // untilStarted connects to a plugin once it listens.

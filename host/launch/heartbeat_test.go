@@ -20,17 +20,17 @@ func TestHeartbeatOfACall(t *testing.T) {
 	for name, c := range map[string]struct {
 		beat func(i int) wire.Vitals
 		took time.Duration
-		want int // the beat, or zero
+		want int // number of the heartbeat; zero if the call never counts as hung
 	}{
-		"hangs":                       {beat: still, want: 5},
-		"hangs on a busy node":        {beat: still, took: second},
-		"has ended too late":          {beat: func(i int) wire.Vitals { v := still(i); v.Progress, v.Overdue = 0, v.CallFor; return v }, want: 3},
-		"waits, and says so":          {beat: func(i int) wire.Vitals { v := still(i); v.Waiting = "the lock"; return v }},
-		"makes progress":              {beat: func(i int) wire.Vitals { v := still(i); v.Progress = uint64(i); return v }},
-		"never reports progress":      {beat: func(i int) wire.Vitals { v := still(i); v.Progress = 0; return v }},
-		"has nothing to do":           {beat: func(i int) wire.Vitals { v := still(i); v.Call, v.CallFor = "", 0; return v }},
-		"is another call each time":   {beat: func(i int) wire.Vitals { v := still(i); v.CallFor = second / 2; return v }},
-		"makes progress now and then": {beat: func(i int) wire.Vitals { v := still(i); v.Progress += uint64(i / stuckBeats); return v }},
+		"hangs":                               {beat: still, want: 5},
+		"hangs on a busy node":                {beat: still, took: second},
+		"returns too late after its deadline": {beat: func(i int) wire.Vitals { v := still(i); v.Progress, v.Overdue = 0, v.CallFor; return v }, want: 3},
+		"reports that it waits":               {beat: func(i int) wire.Vitals { v := still(i); v.Waiting = "the lock"; return v }},
+		"makes progress":                      {beat: func(i int) wire.Vitals { v := still(i); v.Progress = uint64(i); return v }},
+		"never reports progress":              {beat: func(i int) wire.Vitals { v := still(i); v.Progress = 0; return v }},
+		"has nothing to do":                   {beat: func(i int) wire.Vitals { v := still(i); v.Call, v.CallFor = "", 0; return v }},
+		"is another call each time":           {beat: func(i int) wire.Vitals { v := still(i); v.CallFor = second / 2; return v }},
+		"makes progress now and then":         {beat: func(i int) wire.Vitals { v := still(i); v.Progress += uint64(i / stuckBeats); return v }},
 	} {
 		var p heartbeat
 		found := 0

@@ -54,7 +54,7 @@ func TestLaunchAndStop(t *testing.T) {
 	if want := (&actor.Dataplane{}).Report().Histograms; !reflect.DeepEqual(v.Histograms, want) {
 		t.Errorf("histograms are %+v, want %+v", v.Histograms, want)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 { // nothing is left if both are killed
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 { // so nothing is left even if both are killed
 		t.Errorf("%s are there while it runs", left)
 	}
 	if err := r.Stop(); err != nil {
@@ -113,16 +113,16 @@ func TestLaunchFails(t *testing.T) {
 		{"exits", part("exits", dir), []string{"exited with code 3", "/dev/null0", "wire.Serve"}},
 		{"panics", part("panics", dir), []string{"exited with code 2", "panic: the ruleset is broken"}},
 		{"no handshake", impatient, []string{"timeout", "thinking"}},
-		{"rubbish on stdout", part("rubbish-stdout", dir), []string{"starting up…", "prints nothing to stdout before"}},
+		{"other output on stdout", part("rubbish-stdout", dir), []string{"starting up…", "prints nothing to stdout before"}},
 		{"a long line on stdout", part("long-stdout", dir), []string{"xxx", "prints nothing to stdout before"}},
 		{"another major", part("major-2", dir), []string{"incompatible API version with plugin. Plugin version: 2"}},
-		{"a certificate that is none", part("junk-cert", dir), []string{"parsing server cert"}},
+		{"an invalid certificate", part("junk-cert", dir), []string{"parsing server cert"}},
 		{"no certificate", part("no-cert", dir), []string{"has no certificate"}},
 		{"somebody's certificate", part("foreign-cert", dir, foreign), []string{"/nowhere/at/all"}},
-		{"a tool holds its stderr", part("leaves-tool", dir), []string{"exited with code 3"}},
+		{"a child keeps its stderr open", part("leaves-tool", dir), []string{"exited with code 3"}},
 		{"ends in Hello", part("ends-in-hello", dir), []string{"ask the plugin what it is"}},
 		{"stops in Hello", part("stops-in-hello", dir), []string{"ask the plugin what it is"}},
-		{"too deep a directory", deep, []string{"use a shorter one"}},
+		{"a socket directory with too long a path", deep, []string{"use a shorter one"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -43,7 +43,7 @@ func halt(t *testing.T, r *Process) {
 }
 
 // Every call of a stopped plugin returns by its deadline.
-func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
+func TestCallsOfStoppedPluginReturn(t *testing.T) {
 	t.Parallel() // it mostly waits
 	r := stopped(t)
 	entries := make([]sdk.AffinityEntry, 100_000)
@@ -97,7 +97,7 @@ func TestStoppedInShutdown(t *testing.T) {
 }
 
 // A plugin ends when its host is killed, even if it is stopped by SIGSTOP.
-func TestAPluginEndsWithItsHost(t *testing.T) {
+func TestPluginEndsWithHost(t *testing.T) {
 	for name, before := range map[string]func(pid int){
 		"running": func(int) {},
 		"stopped": func(pid int) { syscall.Kill(pid, syscall.SIGSTOP) },
@@ -133,7 +133,7 @@ func TestAPluginEndsWithItsHost(t *testing.T) {
 	}
 }
 
-// over reports whether a process has ended. It may be a zombie, because what adopts it may reap it late.
+// over reports whether a process has ended. It may still be a zombie until its new parent reaps it.
 func over(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -89,8 +89,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsFew checks the limit of events, and that Write never waits.
-func TestEventsFew(t *testing.T) {
+// TestEventLimit checks the limit of events, and that Write never waits.
+func TestEventLimit(t *testing.T) {
 	client := fake.NewClientset()
 	e := NewEvents(clientOf(client), "n1", func(track.Notice) {})
 	for range 3 * eventBurst {

@@ -25,7 +25,7 @@ type harness struct {
 	source  *FileSource
 	tracker *track.Tracker
 	notices []string
-	clock   time.Time // long before the times of the files, so that none counts as old
+	clock   time.Time // long before the modification times, so that no file counts as unchanged for a second at the start
 }
 
 func newHarness(t *testing.T) *harness {
@@ -187,8 +187,8 @@ func TestMissing(t *testing.T) {
 	d.wantNotices()
 }
 
-// TestChangesAllTheTime checks that a file counts only when it has been unchanged for a second.
-func TestChangesAllTheTime(t *testing.T) {
+// TestFileThatKeepsChanging checks that a file counts only when it has been unchanged for a second.
+func TestFileThatKeepsChanging(t *testing.T) {
 	d := newHarness(t)
 	d.write("web.yaml", both("web", "172.30.0.1", "10.0.0.1"))
 	d.wantServed("first content", "web=10.0.0.1")

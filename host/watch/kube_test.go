@@ -248,8 +248,8 @@ func TestKubeNoNode(t *testing.T) {
 	})
 }
 
-// TestKubeAsks checks the selectors of the lists.
-func TestKubeAsks(t *testing.T) {
+// TestKubeSelectors checks the selectors of the lists.
+func TestKubeSelectors(t *testing.T) {
 	client := fake.NewClientset(kubeNode())
 	h := newKube(t, client)
 	h.next()

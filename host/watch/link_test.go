@@ -24,8 +24,8 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// TestLinkSays checks the notices for a sequence of errors.
-func TestLinkSays(t *testing.T) {
+// TestLinkNotices checks the notices for a sequence of errors.
+func TestLinkNotices(t *testing.T) {
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	refused := &url.Error{Op: "Get", URL: "https://10.0.0.1:6443/api/v1/services?limit=500", Err: &net.OpError{
 		Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6443}, Err: errors.New("connection refused"),
@@ -72,9 +72,9 @@ func TestLinkIgnores(t *testing.T) {
 	}
 }
 
-// TestPutOffForLong checks that a server that asks to wait for 30 s counts as one that does not answer, until a request
+// TestThrottledForLong checks that a server which has asked to wait for 30 s counts as unreachable until a request
 // succeeds.
-func TestPutOffForLong(t *testing.T) {
+func TestThrottledForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // time stands still in it
 		for _, err := range []error{
 			apierrors.NewTooManyRequests("later", 1), apierrors.NewResourceExpired("too old resource version"),

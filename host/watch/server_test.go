@@ -113,8 +113,8 @@ func TestRestoredFromBackup(t *testing.T) {
 	}
 }
 
-// TestPutOffDespiteRevision checks that an answer to checkRevision alone does not count as success.
-func TestPutOffDespiteRevision(t *testing.T) {
+// TestThrottledDespiteRevision checks that an answer to checkRevision alone does not count as success.
+func TestThrottledDespiteRevision(t *testing.T) {
 	config := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Query().Get("limit") != "1" {
