@@ -52,7 +52,7 @@ func ParseQuestion(from, to string) (Question, error) {
 		}
 		q.From = q.From.Unmap()
 	} else if q.Caller != CallerNode && q.Pod == "" {
-		return q, badQuestion("%q is not a caller: want an address behind %s:", from, kind)
+		return q, badQuestion("%q is not a caller: want an address after %s:", from, kind)
 	}
 	if name, _, _ := strings.Cut(to, ":"); isPod(name) && !startsWithAddr(name) {
 		return q, &Error{Code: http.StatusBadRequest, What: to + " is no address", Why: "want one at which the Service is reached", Try: "pointsman service show " + name}
@@ -60,14 +60,14 @@ func ParseQuestion(from, to string) (Question, error) {
 	dest, protocol, _ := strings.Cut(to, "/")
 	q.Protocol = cmp.Or(strings.ToLower(protocol), "tcp")
 	if q.Protocol != "tcp" && q.Protocol != "udp" && q.Protocol != "sctp" {
-		return q, badQuestion("%q has no protocol of Services: want tcp, udp or sctp behind the slash", to)
+		return q, badQuestion("%q has no protocol of Services: want tcp, udp or sctp after the slash", to)
 	}
 	if q.To, err = netip.ParseAddrPort(dest); err != nil || q.To.Port() == 0 || q.To.Addr().Zone() != "" {
 		return q, badQuestion("%q is not a destination: want ADDRESS:PORT, such as 10.96.0.10:80, [fd00::1]:80 or 10.96.0.10:53/udp", to)
 	}
 	q.To = netip.AddrPortFrom(q.To.Addr().Unmap(), q.To.Port())
 	if q.From.IsValid() && q.From.Is4() != q.To.Addr().Is4() {
-		return q, badQuestion("%s and %s are of two IP families, and no packet goes from one to the other", q.From, q.To.Addr())
+		return q, badQuestion("%s and %s are in different IP families", q.From, q.To.Addr())
 	}
 	return q, nil
 }

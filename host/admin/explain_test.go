@@ -23,7 +23,7 @@ func TestParseQuestion(t *testing.T) {
 		{"node:shop/web", "10.96.0.10:80", `"node:shop/web" is not a caller`},
 		{"web", "10.96.0.10:80", `"web" is not a caller: want an address, node, pod:ADDRESS or outside:ADDRESS`},
 		{"", "10.96.0.10:80", `"" is not a caller`},
-		{"pod:", "10.96.0.10:80", `"pod:" is not a caller: want an address behind pod:`},
+		{"pod:", "10.96.0.10:80", `"pod:" is not a caller: want an address after pod:`},
 		{"fe80::1%eth0", "[fd00::1]:80", `is not a caller`},
 		{"10.0.0.1", "10.96.0.10", `"10.96.0.10" is not a destination: want ADDRESS:PORT, such as`},
 		{"10.0.0.1", "10.96.0.10:0", `is not a destination`},
@@ -31,7 +31,7 @@ func TestParseQuestion(t *testing.T) {
 		{"10.0.0.1", "shop/web:80", `shop/web:80 is no address: want one at which the Service is reached; try: pointsman service show shop/web`},
 		{"10.0.0.1", "10.96.0.10/udp", `is not a destination`},
 		{"10.0.0.1", "10.96.0.10:80/icmp", `has no protocol of Services: want tcp, udp or sctp`},
-		{"10.0.0.1", "[fd00::1]:80", "10.0.0.1 and fd00::1 are of two IP families"},
+		{"10.0.0.1", "[fd00::1]:80", "10.0.0.1 and fd00::1 are in different IP families"},
 	} {
 		q, err := ParseQuestion(tt.from, tt.to)
 		got := strings.Join([]string{q.Caller, q.From.String(), q.To.String(), q.Protocol, q.Pod}, " ")

@@ -105,8 +105,8 @@ func TestTaken(t *testing.T) {
 	nodeLocal := map[netip.Addr]string{netip.MustParseAddr("10.96.0.10"): "nodelocaldns", netip.MustParseAddr("169.254.20.10"): "nodelocaldns"}
 	const found = "interface nodelocaldns has the ClusterIP 10.96.0.10 of Service kube-system/kube-dns"
 	for mode, want := range map[string]Finding{
-		"nftables": {Result: OK, Why: found + ", as with NodeLocal DNS; mode ipvs would take"},
-		"ipvs":     {Result: Warn, Why: found + ": this mode takes"},
+		"nftables": {Result: OK, Why: found + ", as with NodeLocal DNS; mode ipvs would intercept"},
+		"ipvs":     {Result: Warn, Why: found + ": this mode intercepts"},
 	} {
 		got := Node{Mode: mode, Services: dns, Interfaces: nodeLocal}.localClusterIPs()
 		if len(got) != 1 || got[0].Result != want.Result || !strings.HasPrefix(got[0].Why, want.Why) {

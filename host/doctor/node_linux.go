@@ -122,9 +122,9 @@ func (n Node) localClusterIPs() (all []Finding) {
 	}
 	for _, addr := range slices.Sorted(maps.Keys(found)) {
 		if n.Mode == "ipvs" {
-			all = append(all, New(check, Warn, "if it is NodeLocal DNS: have it listen at its link-local address alone", "%s: this mode takes what is sent there", found[addr])...)
+			all = append(all, New(check, Warn, "if it is NodeLocal DNS: let it listen only at its link-local address", "%s: this mode intercepts the traffic to it", found[addr])...)
 		} else {
-			all = append(all, New(check, OK, "", "%s, as with NodeLocal DNS; mode ipvs would take what is sent there", found[addr])...)
+			all = append(all, New(check, OK, "", "%s, as with NodeLocal DNS; mode ipvs would intercept the traffic to it", found[addr])...)
 		}
 	}
 	return all

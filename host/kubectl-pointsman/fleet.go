@@ -210,7 +210,7 @@ func (f *fleet) place(ctx context.Context, q admin.Question, src string) (node, 
 			}
 		}
 	}
-	return "", "", errors.Join(fmt.Errorf("no node and no running pod says on which node %s is; try: --node NAME", src), err)
+	return "", "", errors.Join(fmt.Errorf("the node of %s is not known, because no Node and no running pod matches it; try: --node NAME", src), err)
 }
 
 // ask runs a verb in the pods of all hosts at once, and prints the number of answers.

@@ -72,7 +72,7 @@ func watchPackets(c *cobra.Command, from, to string, during time.Duration) error
 		fmt.Fprintln(c.OutOrStdout(), watchedLine(w))
 	})
 	if err == nil && n == 0 {
-		fmt.Fprintln(c.ErrOrStderr(), "no such packet came to the rules; filters before or without nf_tables are not seen: XDP, traffic control, routes, iptables-legacy")
+		fmt.Fprintln(c.ErrOrStderr(), "no such packet reached the rules; filters before or outside nf_tables are not visible: XDP, traffic control, routes, iptables-legacy")
 	}
 	return err
 }

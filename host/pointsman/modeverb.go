@@ -130,14 +130,14 @@ func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool
 			fmt.Fprintf(w, "%s serves; %s drains\n", s.To, leaves)
 			return nil
 		case ours && s.Undo != "" && s.Stage == "draining" && s.Flows > 0:
-			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s; %s still drains", s.To, s.From, s.Undo, s.To)
+			return fmt.Errorf("the swap to %s was undone, and %s continues to serve: %s; %s still drains", s.To, s.From, s.Undo, s.To)
 		case ended && last.DryRun && last.Error == "":
 			fmt.Fprintf(w, "%s can serve all that %s serves now\n", last.To, last.From)
 			return nil
 		case ended && last.DryRun:
 			return fmt.Errorf("a swap to %s would fail: %s", last.To, last.Error)
 		case ended && last.Error != "":
-			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s%s", last.To, last.From, last.Error, last.Retried(time.Now()))
+			return fmt.Errorf("the swap to %s was undone, and %s continues to serve: %s%s", last.To, last.From, last.Error, last.Retried(time.Now()))
 		case ended && last.Left != "":
 			return fmt.Errorf("the swap to %s is not finished: %s", last.To, last.Left)
 		case ended:

@@ -95,13 +95,13 @@ var ourModes = []string{"auto", "iptables", "ipvs", "nftables", "userspace"}
 func complete(p *scaffold.Plugin) error {
 	switch {
 	case !launch.ValidName(p.Name):
-		return fmt.Errorf("%q cannot be a plugin's name: want small letters, digits and - between them, at most 63; try: acme", p.Name)
+		return fmt.Errorf("%q cannot be a plugin's name: want lower-case letters, digits and - between them, at most 63; try: acme", p.Name)
 	case slices.Contains(ourModes, p.Name):
 		return fmt.Errorf("%q is a mode of Pointsman's own; try another name, such as my-%s", p.Name, p.Name)
 	case !slices.Contains(scaffold.Languages, p.Language):
 		return fmt.Errorf("--lang: want %s, not %q; a plugin in another language speaks the protocol itself: see docs/wire.md", languages, p.Language)
 	case p.Module != "" && p.Language != scaffold.Go:
-		return fmt.Errorf("--module: a plugin in %s has none; leave it out, or take --lang go", p.Language)
+		return fmt.Errorf("--module: a plugin in %s has none; leave it out, or use --lang go", p.Language)
 	case p.Module == "":
 		p.Module = "example.org/" + launch.Prefix + p.Name
 	}

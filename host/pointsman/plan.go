@@ -116,11 +116,11 @@ func wayBack(from, to string) string {
 	}
 	switch from {
 	case "nftables": // kube-proxy has tables of its own
-		return back + ", start kube-proxy again, and once its tables are there pointsman cleanup"
+		return back + ", start kube-proxy again, and run pointsman cleanup once its tables exist"
 	case "ipvs": // kube-proxy has sets and rules of its own
-		return back + ", start kube-proxy again, which takes over the virtual services, and once its rules are there pointsman-dataplane-ipvs cleanup; no pointsman cleanup, which would remove chains that kube-proxy has too"
+		return back + ", start kube-proxy again, which takes over the virtual services, and run pointsman-dataplane-ipvs cleanup once its rules exist; do not run pointsman cleanup, which would remove chains that kube-proxy uses too"
 	}
-	return back + " and start kube-proxy again, which takes over what stands; no pointsman cleanup, which would remove that"
+	return back + " and start kube-proxy again, which takes over the rules; do not run pointsman cleanup, which would remove them"
 }
 
 // unusedOptions returns the settings of kube-proxy's ipvs mode that have no effect in another mode.

@@ -11,13 +11,13 @@ import (
 // TestWayBack: kube-proxy takes over the rules of its own mode on the way back, so the text mentions cleanup only if
 // that would not remove kube-proxy's rules.
 func TestWayBack(t *testing.T) {
-	const noCleanup, swap = "no pointsman cleanup", "pointsman mode swap "
+	const noCleanup, swap = "do not run pointsman cleanup", "pointsman mode swap "
 	for _, c := range []struct{ from, to, says, saysNot string }{
-		{"ipvs", "ipvs", "once its rules are there pointsman-dataplane-ipvs cleanup; " + noCleanup, swap},
+		{"ipvs", "ipvs", "run pointsman-dataplane-ipvs cleanup once its rules exist; " + noCleanup, swap},
 		{"ipvs", "iptables", swap + "ipvs; then end", "chains that kube-proxy has not"},
 		{"iptables", "iptables", noCleanup, swap},
 		{"iptables", "ipvs", swap + "iptables; then end", "pointsman-dataplane-ipvs"},
-		{"nftables", "nftables", "once its tables are there pointsman cleanup", noCleanup},
+		{"nftables", "nftables", "run pointsman cleanup once its tables exist", noCleanup},
 	} {
 		if text := wayBack(c.from, c.to); !strings.Contains(text, c.says) || strings.Contains(text, c.saysNot) {
 			t.Errorf("from %s to %s: it must say %q, and not %q: %s", c.from, c.to, c.says, c.saysNot, text)

@@ -71,7 +71,7 @@ func binaryOf(c *cobra.Command, args []string) (launch.Found, config.Plugin, err
 	}
 	name := append(args, s.Mode)[0]
 	if name == config.Auto {
-		return launch.Found{}, config.Plugin{}, usageError{errors.New("which plugin? mode auto names none; try: pointsman plugin check NAME")}
+		return launch.Found{}, config.Plugin{}, usageError{errors.New("mode auto names no plugin; try: pointsman plugin check NAME")}
 	}
 	var names []string
 	for _, f := range dataplanes.Discover(s) {

@@ -175,7 +175,7 @@ echo '{"runs":true,"version":"7","lacks":["it does not serve ipv6"],"notes":["a 
 		{[]string{path, "-o", "json"}, exitFailed, `"runs": false`, ""},
 		{[]string{"acme", "--config", file, "-o", "yaml"}, exitOK, "kind: Check\n", ""},
 		{[]string{"--config", file}, exitOK, runs, ""},
-		{[]string{"--config", auto}, exitUsage, "", "mode auto names none; try: pointsman plugin check NAME"},
+		{[]string{"--config", auto}, exitUsage, "", "mode auto names no plugin; try: pointsman plugin check NAME"},
 		{[]string{"acme", "more"}, exitUsage, "", "accepts at most 1 arg(s), received 2"},
 	} {
 		exit, stdout, stderr := do(t, append([]string{"plugin", "check"}, c.words...)...)
@@ -272,8 +272,8 @@ func TestPluginNewRefuses(t *testing.T) {
 		words []string
 		says  string
 	}{
-		{[]string{"Acme"}, "small letters"},
-		{[]string{"a/b"}, "small letters"},
+		{[]string{"Acme"}, "lower-case letters"},
+		{[]string{"a/b"}, "lower-case letters"},
 		{[]string{"auto"}, "my-auto"},
 		{[]string{"nftables"}, "my-nftables"},
 		{[]string{"acme", "--lang", "rust"}, "go or python"},

@@ -112,7 +112,7 @@ func refusal(r *http.Request) error {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	switch {
 	case !isLoopback(r.Host):
-		return &admin.Error{Code: http.StatusForbidden, What: fmt.Sprintf("no answer for the name %q", r.Host), Why: "these pages answer for localhost and loopback addresses only", Try: "open them by http://127.0.0.1 and the port"}
+		return &admin.Error{Code: http.StatusForbidden, What: fmt.Sprintf("no answer for the name %q", r.Host), Why: "these pages answer for localhost and loopback addresses only", Try: "open http://127.0.0.1:PORT"}
 	case origin != "" && !strings.EqualFold(origin, "http://"+r.Host),
 		site != "" && site != "same-origin" && site != "none" && r.Header.Get("Sec-Fetch-Mode") != "navigate":
 		return &admin.Error{Code: http.StatusForbidden, What: "no answer to a page of another origin"}
@@ -217,7 +217,7 @@ type serviceView struct{ admin.ServiceDetail }
 
 func (s *Site) service(r *http.Request) (page, error) {
 	if !s.reads.Allow() {
-		return page{}, &admin.Error{Code: http.StatusTooManyRequests, What: "too many questions at once", Why: "each has the dataplane read what it serves", Try: "again in a second"}
+		return page{}, &admin.Error{Code: http.StatusTooManyRequests, What: "too many requests at once", Why: "each makes the dataplane read what it serves", Try: "again in a second"}
 	}
 	detail, err := s.backend.Service(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
 	return page{Template: "service.html", Title: detail.Namespace + "/" + detail.Name, Here: "/services", Main: serviceView{detail}}, err
