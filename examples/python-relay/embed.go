@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pythonrelay has the sources of the plugin in Python, so that `pointsman plugin new` writes
-// what is run and tested here.
+// the program that the tests of this repository run. It has no Go code.
 package pythonrelay
 
 import "embed"

@@ -176,7 +176,7 @@ func TestProbe(t *testing.T) {
 	lives, dead := listening(t, greeting), listening(t, "")
 	canary := &Canary{targets: []target{{onNode, lives}, {onTest, dead}}}
 	if got := canary.Probe(t.Context()); !slices.Equal(got, []string{lives.String()}) {
-		t.Errorf("%v answer, want %s alone", got, lives)
+		t.Errorf("%v answer, want only %s", got, lives)
 	}
 	if err := New(nil, "node", nil).Prove(t.Context(), nil, nil); !errors.Is(err, ErrUnproved) {
 		t.Errorf("with only a loopback address: %v", err)
@@ -206,7 +206,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("%s: the slice is %+v", name, slice)
 		}
 		if got := netip.AddrPortFrom(netip.MustParseAddr(slice.Endpoints[0].Addresses[0]), uint16(*slice.Ports[0].Port)); got != c.s.endpoint {
-			t.Errorf("%s: it leads to %s, want %s", name, got, c.s.endpoint)
+			t.Errorf("%s: the endpoint is %s, want %s", name, got, c.s.endpoint)
 		}
 	}
 }

@@ -53,7 +53,7 @@ esac
 	} {
 		c, err := check(ctx, path, "", []byte(options))
 		if c.Why != want.why || strings.Join(c.Notes, "") != want.note || (err == nil) != (want.err == "") || err != nil && !strings.Contains(err.Error(), want.err) {
-			t.Errorf("with the options %q it says %+v, %v; want %+v", options, c, err, want)
+			t.Errorf("with the options %q the check is %+v, %v; want %+v", options, c, err, want)
 		}
 	}
 	for name, c := range map[string]struct{ path, sum, verb, want string }{

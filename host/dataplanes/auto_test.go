@@ -74,7 +74,7 @@ func TestAutoChooses(t *testing.T) {
 			m.plugin("iptables", c.iptables)
 			auto := m.chooser()
 			if mode := auto.mode(config.Auto); mode != c.mode || !strings.Contains(auto.Auto(), "auto is "+c.mode+" since ") || !strings.Contains(auto.Auto(), c.why) {
-				t.Errorf("it takes %s: %q, want %s, %q", mode, auto.Auto(), c.mode, c.why)
+				t.Errorf("auto is %s: %q, want %s, %q", mode, auto.Auto(), c.mode, c.why)
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func TestAutoCannotAsk(t *testing.T) {
 	m := newAutoNode(t)
 	m.Plugins = map[string]config.Plugin{"nftables": {Address: "unix:///nowhere/far.sock"}}
 	if auto := m.chooser(); auto.mode(config.Auto) != "iptables" || !strings.Contains(auto.Auto(), "the nftables plugin does not answer: ") {
-		t.Errorf("it takes %q", auto.Auto())
+		t.Errorf("auto is %q", auto.Auto())
 	}
 }
 
@@ -94,29 +94,29 @@ func TestAutoCannotAsk(t *testing.T) {
 func TestAutoKeeps(t *testing.T) {
 	m := newAutoNode(t)
 	if mode := m.chooser().mode(config.Auto); mode != "iptables" {
-		t.Errorf("it takes %s", mode)
+		t.Errorf("auto is %s", mode)
 	}
 	m.plugin("nftables", unfit)
 	m.plugin("iptables", runs)
 	if mode := m.chooser().mode("userspace"); mode != "userspace" {
-		t.Errorf("it takes %s, and userspace was asked for", mode)
+		t.Errorf("auto is %s, and userspace was requested", mode)
 	}
 	if _, err := os.Stat(m.DataDir); err == nil {
 		t.Error("a choice is kept: with a mode that was asked for, or that has no plugin")
 	}
 	if mode := m.chooser().mode(config.Auto); mode != "iptables" {
-		t.Errorf("it takes %s", mode)
+		t.Errorf("auto is %s", mode)
 	}
 	m.plugin("nftables", runs)
 	if mode := m.chooser().mode(config.Auto); mode != "iptables" {
-		t.Errorf("after a restart it takes %s", mode)
+		t.Errorf("after a restart auto is %s", mode)
 	}
 	for _, text := range []string{"", "{}", `{"mode":"../x"}`} {
 		if err := os.WriteFile(filepath.Join(m.DataDir, "auto.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if mode := m.chooser().mode(config.Auto); mode != "nftables" {
-			t.Errorf("of %q it takes %s", text, mode)
+			t.Errorf("with the file %q auto is %s", text, mode)
 		}
 	}
 	if n := m.reports.Counts()[report.StateNotUsed]; n != 2 { // {} has no choice
@@ -124,7 +124,7 @@ func TestAutoKeeps(t *testing.T) {
 	}
 	m.DataDir = filepath.Join(m.PluginDirs[0], launch.Prefix+"nftables", "data") // below a file
 	if mode := m.chooser().mode(config.Auto); mode != "nftables" || m.reports.Counts()[report.StateNotWritten] != 1 {
-		t.Errorf("it takes %s, reported %v", mode, m.reports.Counts())
+		t.Errorf("auto is %s, reported %v", mode, m.reports.Counts())
 	}
 	explicit := m.chooser()
 	explicit.mode(config.Auto)

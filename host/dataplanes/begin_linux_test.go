@@ -70,11 +70,11 @@ func TestBeginsWithoutPlugin(t *testing.T) {
 	set := New(Settings{Begun: s.host, Now: func() *config.Host { return s.host }, Tracker: track.New(nil), Reports: report.New(time.Now), Log: hclog.NewNullLogger()})
 	err := set.Begin()
 	if !errors.Is(err, ErrNoPlugin) || !strings.Contains(err.Error(), "found for other modes: iptables") {
-		t.Errorf("it begins: %v", err)
+		t.Errorf("Begin: %v", err)
 	}
 	s.write(modeFile(s.host), `{"serving":"iptables"}`)
 	if got := s.next().Mode(); got != "iptables" {
-		t.Errorf("it begins with %s", got)
+		t.Errorf("Begin starts with %s", got)
 	}
 }
 

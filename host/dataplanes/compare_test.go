@@ -168,6 +168,6 @@ func TestLeftOfKubeProxy(t *testing.T) {
 	}
 	l = LeftOfKubeProxy(t.Context(), h, "mute")
 	if len(l.Removable)+len(l.Kept) > 0 || len(l.Unknown) == 0 || !strings.Contains(l.Unknown[0], "mute did not say what it would take over from kube-proxy") {
-		t.Errorf("of a mode that does not say what it takes over: %+v", l)
+		t.Errorf("for a mode that does not report what it takes over: %+v", l)
 	}
 }

@@ -164,7 +164,7 @@ func TestCrashAtEachWrite(t *testing.T) {
 		to = map[string]string{"a": "b", "b": "a"}[to]
 	}
 	if crashes < 2 { // another mode comes, and it serves
-		t.Errorf("the host died after %d writes alone\n%s", crashes, m.evidence())
+		t.Errorf("the host died only after %d writes\n%s", crashes, m.evidence())
 	}
 }
 
@@ -297,7 +297,7 @@ func (m *machine) walk() {
 		m.step()
 		time.Sleep(time.Duration(m.IntN(700)) * time.Millisecond) // the next step comes at any moment of what this one began
 	}
-	m.stop(syscall.SIGKILL) // what was refused is tried again by the next host only
+	m.stop(syscall.SIGKILL) // only the next host retries a refused plugin
 	for _, mode := range []string{"a", "b"} {
 		_ = os.Remove(filepath.Join(m.kernel.dir, "refuse-"+mode)) // most often it is not there
 	}

@@ -218,10 +218,10 @@ func TestHealth(t *testing.T) {
 		t.Errorf("without the lock: %+v", h)
 	}
 	if shown := set.Serving(); shown.Role != "active" || shown.Lock == "" || shown.Holder == "" {
-		t.Errorf("without the lock it is shown as %+v", shown)
+		t.Errorf("without the lock the plugin is shown as %+v", shown)
 	}
 	if sync := set.Followed(); sync.TookMS != 1.5 || sync.Error != "no room" || sync.Last.IsZero() {
-		t.Errorf("it has followed %+v", sync)
+		t.Errorf("the progress is %+v", sync)
 	}
 	p.session.role = sdk.Draining
 	if why := p.whyNoWriter(p.session); why != "" {
@@ -270,7 +270,7 @@ func TestLastSwapRetried(t *testing.T) {
 		}
 		set.swap = &progress{change: change{From: "iptables", To: "userspace"}, stage: "staging"}
 		if got := set.LastSwap(); !got.Again.IsZero() {
-			t.Errorf("while it is being tried it says %+v", got)
+			t.Errorf("during the retry the last swap is %+v", got)
 		}
 	}
 }

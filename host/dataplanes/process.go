@@ -204,7 +204,7 @@ func (p *dataplane) run(process *launch.Process, s *session, over chan error) {
 	p.mu.Unlock()
 	s.close()
 	switch {
-	case errors.Is(why, errNewOptions): // nothing went wrong, and open goes on
+	case errors.Is(why, errNewOptions): // not a failure: open continues
 	case errors.Is(why, errNotNeeded), errors.Is(why, errHostEnds):
 		p.setState(Stopped, why.Error())
 		p.host.processLost(p, plane.Loss{Err: why, Reason: plane.Asked})

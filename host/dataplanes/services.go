@@ -181,8 +181,8 @@ func differences(services []sdk.Service, found map[sdk.Name][]sdk.Served) error 
 	return fmt.Errorf("the kernel does not serve what was sent: %s", text)
 }
 
-// compare compares s with what was found of it. It returns a row for each frontend of s, and then
-// one for each superfluous frontend.
+// compare compares s with the frontends in found, which a dataplane has read. It returns a row for each frontend of s,
+// and then one for each superfluous frontend.
 func compare(s sdk.Service, found []sdk.Served) []admin.Programmed {
 	list := []admin.Programmed{}
 	for _, f := range s.Frontends {

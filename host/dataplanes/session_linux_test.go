@@ -42,7 +42,7 @@ func TestHandover(t *testing.T) {
 	await(t, func(ctx context.Context) error { return p.open(ctx, sdk.Standby, nil) })
 	await(t, func(ctx context.Context) error { return p.until(ctx, "is filled", p.filled) })
 	if o, up := p.observed(); !up || !o.Synced || o.Role != sdk.Standby || !p.readyInStandby() {
-		t.Errorf("in Standby it is %+v, up %t", o, up)
+		t.Errorf("in Standby the observation is %+v, up %t", o, up)
 	}
 	await(t, p.Hold)
 	await(t, func(ctx context.Context) error { return p.setRole(ctx, sdk.Active) })

@@ -31,7 +31,7 @@ func TestModeRefused(t *testing.T) {
 			t.Errorf("mode %s: %v", mode, err)
 		}
 		if refused && err != nil && (!strings.Contains(err.Error(), "mode: there is no pointsman-dataplane-acne in "+dir)) {
-			t.Errorf("it says %v", err)
+			t.Errorf("the error is %v", err)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func TestFixedOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, problems)
 		}
 		if c.refused && problems[0].Field != "plugins.acme.options.backend" {
-			t.Errorf("%s: it is about %s", name, problems[0].Field)
+			t.Errorf("%s: the problem is about %s", name, problems[0].Field)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func TestAssessmentIsOne(t *testing.T) {
 		case !j.Live != codes[HostStuck], !j.Healthy && !codes[Waits], !j.Eligible != codes[NotEligible]:
 			t.Errorf("a probe fails without a reason: %+v of %+v", j, f)
 		case !j.Ready && !codes[NotServing] && !codes[NoWriter] && !codes[Waits]:
-			t.Errorf("it is not ready without a reason: %+v of %+v", j, f)
+			t.Errorf("the node is not ready, without a finding: %+v of %+v", j, f)
 		}
 	})
 }

@@ -214,10 +214,10 @@ func TestJSON(t *testing.T) {
 			}
 			a, c := list.Items[0], list.Items[2]
 			if a.Node != "a" || a.Pod != "kube-system/p-a" || a.Error != "" || a.Answer["healthy"] != true {
-				t.Errorf("%s: of node a it has %+v", format, a)
+				t.Errorf("%s: the answer of node a is %+v", format, a)
 			}
 			if c.Node != "c" || !strings.HasPrefix(c.Error, "no answer within 2s; the node is not ready") || c.Answer != nil {
-				t.Errorf("%s: of node c it has %+v", format, c)
+				t.Errorf("%s: the answer of node c is %+v", format, c)
 			}
 		}
 	})

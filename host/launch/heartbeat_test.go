@@ -40,7 +40,7 @@ func TestHeartbeatOfACall(t *testing.T) {
 				found = i
 			}
 			if why != "" && !strings.HasPrefix(why, "Sync ") {
-				t.Errorf("%s: it says %q", name, why)
+				t.Errorf("%s: the reason is %q", name, why)
 			}
 		}
 		if found != c.want {

@@ -34,7 +34,7 @@ func TestWatchReturnsWhyItEnded(t *testing.T) {
 				y.untilBeats()
 			}
 			if d := y.process.Description; d.Version != "1.2.3" {
-				t.Errorf("it says of itself %+v", d)
+				t.Errorf("its description is %+v", d)
 			}
 			c.do(y)
 			y.wantEnd(c.want)
@@ -63,7 +63,7 @@ func TestStartSaysWhyItFailed(t *testing.T) {
 			y.plugin.Name = c.as
 			err := y.start()
 			if err == nil {
-				t.Fatal("it is up")
+				t.Fatal("the process is up")
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {

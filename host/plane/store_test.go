@@ -42,7 +42,7 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := ReadFacts(dir); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("after the file was lost it has %+v, %v", got, err)
+		t.Errorf("after the file was lost the new file has %+v, %v", got, err)
 	}
 	if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "full"), 0o700)); err != nil { // nothing can replace it
 		t.Fatal(err)

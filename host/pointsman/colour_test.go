@@ -46,7 +46,7 @@ func TestColouredTables(t *testing.T) {
 		}
 		plain, coloured := print(false), print(true)
 		if stripped := regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(coloured, ""); stripped != plain {
-			t.Errorf("%s: with colours it is\n%swithout it is\n%s", name, stripped, plain)
+			t.Errorf("%s: with colours:\n%swithout colours:\n%s", name, stripped, plain)
 		}
 		for part := range strings.SplitSeq(c.want, "|") {
 			if !strings.Contains(coloured, part) {

@@ -30,11 +30,11 @@ func TestUnusedOptions(t *testing.T) {
 	options := []byte(`{"scheduler": "wlc", "strictARP": true, "tcpTimeout": "10m", "udpTimeout": "0s", "excludeCIDRs": []}`)
 	want := []string{"ipvs.scheduler: no effect in mode iptables", "ipvs.strictARP: no effect in mode iptables", "ipvs.tcpTimeout: no effect in mode iptables"}
 	if got := unusedOptions("ipvs", "iptables", options); !slices.Equal(got, want) {
-		t.Errorf("it says %q", got)
+		t.Errorf("the lines are %q", got)
 	}
 	for _, c := range [][3]string{{"ipvs", "ipvs", string(options)}, {"ipvs", "iptables", `{"scheduler": "rr"}`}, {"ipvs", "iptables", ""}, {"iptables", "ipvs", `{"localhostNodePorts": true}`}} {
 		if got := unusedOptions(c[0], c[1], []byte(c[2])); len(got) > 0 {
-			t.Errorf("from %s to %s with %s it says %q", c[0], c[1], c[2], got)
+			t.Errorf("from %s to %s with %s: %q", c[0], c[1], c[2], got)
 		}
 	}
 }

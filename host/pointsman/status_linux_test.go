@@ -74,7 +74,7 @@ func TestUntilWell(t *testing.T) {
 				t.Errorf("it ends with %+v, %v", s, err)
 			}
 			if !slices.EqualFunc(said, strings.Split(c.states, "|"), strings.HasPrefix) {
-				t.Errorf("it says %q, want %q", said, c.states)
+				t.Errorf("reported %q, want %q", said, c.states)
 			}
 		})
 	}

@@ -252,7 +252,7 @@ func TestLocalReadyNeedsAPort(t *testing.T) {
 	none, unnumbered := slice("http", 8080, "10.0.0.1 n1"), slice("http", 8080, "10.0.0.2 n1")
 	none.Ports, unnumbered.Ports[0].Port = nil, nil
 	if n := LocalReady(read(none, unnumbered, slice("other", 8080, "10.0.0.3 n1")), here); n.Of(sdk.IPv4) != 1 {
-		t.Errorf("%+v ready here, want 10.0.0.3 alone", n)
+		t.Errorf("%+v ready here, want only 10.0.0.3", n)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestPlaceOfNoName(t *testing.T) {
 	odd := slice("http", 80, "10.0.0.1")
 	odd.Endpoints[0].NodeName, odd.Endpoints[0].Zone = new("n1\x1b[2J"), new("z1")
 	if got := read(odd)[0].Endpoints[0].Place.Value(); got != (Place{}) {
-		t.Errorf("it is at %+v", got)
+		t.Errorf("its place is %+v", got)
 	}
 }
 

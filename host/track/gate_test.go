@@ -59,6 +59,6 @@ func TestConfirmed(t *testing.T) {
 	}
 	c.Ack(u.To, []sdk.Failure{{Name: sdk.Name{Service: "b"}}})
 	if got := c.Confirmed(); len(got) != 1 || got[0].Name.Service != "a" {
-		t.Errorf("confirmed %v, want a alone: b failed", got)
+		t.Errorf("confirmed %v, want only a, because b failed", got)
 	}
 }

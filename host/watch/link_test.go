@@ -75,7 +75,7 @@ func TestLinkIgnores(t *testing.T) {
 // TestThrottledForLong checks that a server which has asked to wait for 30 s counts as unreachable until a request
 // succeeds.
 func TestThrottledForLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // time stands still in it
+	synctest.Test(t, func(t *testing.T) { // with a fake clock
 		for _, err := range []error{
 			apierrors.NewTooManyRequests("later", 1), apierrors.NewResourceExpired("too old resource version"),
 			apierrors.NewTimeoutError("Too large resource version: 9, current: 3", 1),

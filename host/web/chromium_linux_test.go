@@ -55,7 +55,7 @@ func TestChromiumShows(t *testing.T) {
 		}
 	}
 	if got := tab.Eval(`[...document.querySelectorAll(".way line")].map((l) => getComputedStyle(l).strokeWidth).join(" ")`); got != "1.5px 1.5px 3px 1.5px" {
-		t.Errorf("the lines of the picture are %s wide: only what should not be there is thick", got)
+		t.Errorf("the lines of the picture are %s wide: only superfluous lines must be thick", got)
 	}
 }
 

@@ -41,10 +41,10 @@ func TestDraw(t *testing.T) {
 	s.KernelUnread = "there is no process"
 	pic := s.Draw(unread)
 	if got := drawn(pic); len(got) != 3 || slices.ContainsFunc(got, func(l string) bool { return !strings.HasSuffix(l, " unread") }) {
-		t.Errorf("what was not read: %q", got)
+		t.Errorf("without a read of the dataplane: %q", got)
 	}
 	if !strings.Contains(pic.Says, "What the dataplane has is not known.") {
-		t.Errorf("it says %q", pic.Says)
+		t.Errorf("the text is %q", pic.Says)
 	}
 	foreign := webPort
 	foreign.Frontends = nil

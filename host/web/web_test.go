@@ -185,7 +185,7 @@ func TestAccessible(t *testing.T) {
 			}
 		}
 		if regexp.MustCompile(`\s(style|on[a-z]+)="`).MatchString(text) || regexp.MustCompile(`(src|href)="(https?:)?//`).MatchString(text) {
-			t.Errorf("%s needs what its own policy forbids:\n%s", path, text)
+			t.Errorf("%s needs content that its own policy forbids:\n%s", path, text)
 		}
 	}
 }
