@@ -113,7 +113,7 @@ func TestProbesAllAtOnce(t *testing.T) {
 	if err := canary.Prove(t.Context(), nil, nil); err != nil {
 		t.Error(err)
 	}
-	if errs := probeAll(t.Context(), targets, provedInARow, proveAttempts, provedWithin); errors.Join(errs...) != nil {
+	if errs := probeAll(t.Context(), targets, provedInARow, proveAttempts, proofLimit); errors.Join(errs...) != nil {
 		t.Error(errs)
 	}
 }
@@ -126,8 +126,8 @@ func TestSlowAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	time.AfterFunc(2*provedWithin, func() { answer(l) }) // ends with the listener
-	if err := probe(t.Context(), target{onNode, netip.MustParseAddrPort(l.Addr().String())}, provedInARow, proveAttempts, provedWithin); err != nil {
+	time.AfterFunc(2*proofLimit, func() { answer(l) }) // ends with the listener
+	if err := probe(t.Context(), target{onNode, netip.MustParseAddrPort(l.Addr().String())}, provedInARow, proveAttempts, proofLimit); err != nil {
 		t.Error(err)
 	}
 }

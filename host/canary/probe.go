@@ -21,11 +21,11 @@ import (
 var ErrUnproved = errors.New("the swap continues without proof")
 
 const (
-	probedWithin  = 500 * time.Millisecond  // for probedInARow answers, before traffic is switched
-	provedWithin  = 1500 * time.Millisecond // for provedInARow answers, after a dataplane became Active
+	probeLimit    = 500 * time.Millisecond  // for probedInARow answers, before traffic is switched
+	proofLimit    = 1500 * time.Millisecond // for provedInARow answers, after a dataplane became Active
 	probedInARow  = 5
 	provedInARow  = 10
-	betweenProbes = 20 * time.Millisecond // after a failed attempt
+	probeInterval = 20 * time.Millisecond // after a failed attempt
 
 	// A target counts as not answering only after this many failed attempts. On a busy machine an answer may take
 	// seconds, because this process or a plugin that relays it has to wait for a processor. If the rules lead to no
@@ -40,7 +40,7 @@ const (
 // Probe returns the targets that answer now.
 func (c *Canary) Probe(ctx context.Context) (answering []string) {
 	targets := c.all()
-	for i, err := range probeAll(ctx, targets, probedInARow, probeAttempts, probedWithin) {
+	for i, err := range probeAll(ctx, targets, probedInARow, probeAttempts, probeLimit) {
 		if err == nil {
 			answering = append(answering, targets[i].addr.String())
 		}
@@ -66,7 +66,7 @@ func (c *Canary) Prove(ctx context.Context, before []string, unserved map[sdk.Na
 	demanded := slices.DeleteFunc(served, func(t target) bool {
 		return len(before) > 0 && !slices.Contains(before, t.addr.String())
 	})
-	errs := slices.DeleteFunc(probeAll(ctx, demanded, provedInARow, proveAttempts, provedWithin), func(err error) bool { return err == nil })
+	errs := slices.DeleteFunc(probeAll(ctx, demanded, provedInARow, proveAttempts, proofLimit), func(err error) bool { return err == nil })
 	switch {
 	case len(before) > 0:
 		return errors.Join(errs...)
@@ -108,7 +108,7 @@ func probe(ctx context.Context, t target, inARow, attempts int, limit time.Durat
 		if failures++; failures >= attempts && time.Since(began) >= limit || ctx.Err() != nil {
 			return fmt.Errorf("connect to the canary at %s (%s): %w", t.addr, t.service, err)
 		}
-		time.Sleep(betweenProbes)
+		time.Sleep(probeInterval)
 	}
 	return nil
 }

@@ -201,8 +201,8 @@ func (f *Feed) send(ctx context.Context) (sent bool, err error) {
 	return true, err
 }
 
-// large is the number of Services from which a Full is followed by a garbage collection.
-const large = 1000
+// gcThreshold is the number of Services from which a Full is followed by a garbage collection.
+const gcThreshold = 1000
 
 // sync sends one update and acknowledges it to the cursor.
 func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
@@ -224,7 +224,7 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 	if f.settings.Hooks.Acked != nil {
 		f.settings.Hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
 	}
-	if u.Full && len(u.Set) >= large {
+	if u.Full && len(u.Set) >= gcThreshold {
 		debug.FreeOSMemory() // the first Full leaves more garbage than a day of changes
 	}
 	return nil

@@ -43,11 +43,11 @@ func newChecks(s Settings, healthy func() bool) *checks {
 	return &checks{settings: s, healthy: healthy, open: make(map[binding]*http.Server)}
 }
 
-// run serves until ctx ends. Every bindAgain it also checks for new and removed addresses, and
+// run serves until ctx ends. Every bindInterval it also checks for new and removed addresses, and
 // retries addresses that could not be bound.
 func (c *checks) run(ctx context.Context) {
 	tracker := c.settings.Tracker
-	tick := time.NewTicker(bindAgain)
+	tick := time.NewTicker(bindInterval)
 	defer tick.Stop()
 	for {
 		c.reconcile(tracker.HealthChecks(), listenAddrs(tracker.Node(), c.settings.Addrs()))
@@ -77,7 +77,7 @@ func (c *checks) reconcile(wanted []track.HealthCheck, addrs []netip.Addr) {
 		if err := c.serve(w, addrs); err != nil {
 			failed = append(failed, fmt.Sprintf("healthCheckNodePort %d of %s: %v", w.Port, w.Key, err))
 			c.settings.Report(track.Notice{Warning: true, Reason: CheckNotServed, Object: w.Key.String(), Message: fmt.Sprintf(
-				"healthCheckNodePort %d is not answered, so load balancers leave this node out: %v; it is tried again each %s", w.Port, err, bindAgain)})
+				"healthCheckNodePort %d is not answered, so load balancers leave this node out: %v; it is tried again each %s", w.Port, err, bindInterval)})
 		}
 	}
 	c.mu.Lock()

@@ -32,10 +32,10 @@ const (
 )
 
 const (
-	bindAgain  = 5 * time.Second // between attempts to bind an address
-	lookPeriod = time.Second     // how often to check whether a change waits
-	stuckAfter = time.Minute     // a loop that has not run for this long is stuck
-	shownAfter = 3 * time.Second // a change that has waited for this long is shown in status
+	bindInterval    = 5 * time.Second // between attempts to bind an address
+	observeInterval = time.Second     // how often to check whether a change waits
+	stuckAfter      = time.Minute     // a loop that has not run for this long is stuck
+	shownAfter      = 3 * time.Second // a change that has waited for this long is shown in status
 )
 
 // Settings are the dependencies of a Server. All fields are required, unless their comment
@@ -245,7 +245,7 @@ func (s *Server) Run(ctx context.Context) error {
 	listen(s.settings.Metrics, MetricsNotServed, "metricsBindAddress", s.Endpoints())
 	listen(s.settings.Web, WebNotServed, "webBindAddress", s.settings.Pages)
 	running.Go(func() { s.checks.run(ctx) })
-	tick := time.NewTicker(lookPeriod)
+	tick := time.NewTicker(observeInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -273,7 +273,7 @@ func (s *Server) serve(ctx context.Context, addr, reason, what string, h http.Ha
 			return err
 		}
 		select {
-		case <-time.After(bindAgain):
+		case <-time.After(bindInterval):
 		case <-ctx.Done():
 		}
 	}

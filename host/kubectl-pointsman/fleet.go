@@ -31,15 +31,15 @@ import (
 
 // The pods of the chart and of configs/kubernetes.
 const (
-	label     = "app.kubernetes.io/name=pointsman"
-	container = "pointsman"
-	binary    = "/usr/bin/pointsman" // no image has a shell
-	usual     = "kube-system"        // the namespace
+	label            = "app.kubernetes.io/name=pointsman"
+	container        = "pointsman"
+	binary           = "/usr/bin/pointsman" // no image has a shell
+	defaultNamespace = "kube-system"        // the namespace
 )
 
 const (
-	apiTimeout = 10 * time.Second // for lists of pods and nodes
-	atOnce     = 256              // nodes that are queried at the same time
+	apiTimeout    = 10 * time.Second // for lists of pods and nodes
+	maxConcurrent = 256              // nodes that are queried at the same time
 )
 
 // A fleet is all pods of Pointsman in a cluster.
@@ -116,7 +116,7 @@ func connect(kube clientcmd.ClientConfig) (*fleet, error) {
 func (f *fleet) hosts(ctx context.Context, namespace string) ([]host, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	pods, err := f.core.Pods(cmp.Or(namespace, usual)).List(ctx, metav1.ListOptions{LabelSelector: label})
+	pods, err := f.core.Pods(cmp.Or(namespace, defaultNamespace)).List(ctx, metav1.ListOptions{LabelSelector: label})
 	if err == nil && len(pods.Items) == 0 && namespace == "" {
 		pods, err = f.core.Pods("").List(ctx, metav1.ListOptions{LabelSelector: label})
 	}
@@ -173,9 +173,9 @@ func notReady(n *corev1.Node) string {
 	return ""
 }
 
-// place returns the node of the caller src, and the caller's name there. Packets from outside arrive at
+// locateCaller returns the node of the caller src, and the caller's name there. Packets from outside arrive at
 // the node that has their destination address.
-func (f *fleet) place(ctx context.Context, q admin.Question, src string) (node, caller string, err error) {
+func (f *fleet) locateCaller(ctx context.Context, q admin.Question, src string) (node, caller string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	addr, namespace, selector := q.From, "", ""
@@ -216,7 +216,7 @@ func (f *fleet) place(ctx context.Context, q admin.Question, src string) (node, 
 // ask runs a verb in the pods of all hosts at once, and prints the number of answers.
 func (f *fleet) ask(ctx context.Context, all []host, words []string) []Answer {
 	answers := make([]Answer, len(all))
-	slots := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, maxConcurrent)
 	var queries sync.WaitGroup
 	for i, h := range all {
 		queries.Go(func() {

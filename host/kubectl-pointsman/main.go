@@ -91,7 +91,7 @@ in the namespace of Pointsman.`,
 	all.DurationVar(&f.timeout, "timeout", 2*time.Second, "time limit for the answer of each node")
 	all.StringVar(&f.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "path to the kubeconfig file to use")
 	kube := clientcmd.RecommendedConfigOverrideFlags("")
-	kube.ContextOverrideFlags.Namespace.Description = "the namespace of Pointsman; otherwise " + usual + ", or where its pods are"
+	kube.ContextOverrideFlags.Namespace.Description = "the namespace of Pointsman; otherwise " + defaultNamespace + ", or where its pods are"
 	clientcmd.BindOverrideFlags(&f.overrides, all, kube)
 	for _, v := range verbs {
 		c := &cobra.Command{Use: v.name + v.args, Short: v.short, Long: v.long, Args: cobra.ExactArgs(len(strings.Fields(v.args)))}
@@ -132,7 +132,7 @@ func (v *verb) run(c *cobra.Command, f *flags, args []string) (err error) {
 	}
 	node, words := f.node, append([]string{v.name}, args...)
 	if explain && (node == "" || q.Pod != "") { // a host knows no names of pods
-		at, caller, err := fleet.place(c.Context(), q, args[0])
+		at, caller, err := fleet.locateCaller(c.Context(), q, args[0])
 		if err != nil {
 			return err
 		}

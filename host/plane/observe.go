@@ -95,7 +95,7 @@ const (
 	longLife     = 60 * time.Second       // after such a session a process restarts at once, and its failure count is reset
 	firstBackoff = 100 * time.Millisecond // before a restart; doubled with each consecutive failure,
 	lastBackoff  = 30 * time.Second       // up to this maximum
-	dialEach     = time.Second            // between attempts to dial an external plugin
+	dialInterval = time.Second            // between attempts to dial an external plugin
 	refusedRetry = time.Minute            // the cause may have been fixed without our notice
 	fencedRetry  = time.Hour              // the other host may have ended by then
 )
@@ -125,7 +125,7 @@ func (i *Instance) markLost(l Loss, now time.Time) {
 	case l.Reason == Fenced:
 		pause = fencedRetry
 	case l.Dialed:
-		pause = dialEach
+		pause = dialInterval
 	default:
 		pause = backoff(firstBackoff, lastBackoff, i.Failures)
 		pause -= time.Duration(l.Jitter * float64(pause))

@@ -12,7 +12,7 @@ import (
 const (
 	syncLimit    = 3 * time.Minute  // for an instance to confirm the whole state, counted from its last progress
 	replaceLimit = 30 * time.Second // the same after Replace, because meanwhile no process of the mode applies updates
-	tries        = 3                // to start a process, before its mode is cleaned up without it
+	maxTries     = 3                // to start a process, before its mode is cleaned up without it
 )
 
 // Plan returns the next steps, and when to plan again if nothing changes; a zero wake means
@@ -431,7 +431,7 @@ func (p *planner) isDrained(i *Instance) bool {
 // remove moves an instance that served one step closer to its removal.
 func (p *planner) remove(i *Instance) {
 	switch {
-	case !i.Up && i.Failures >= tries:
+	case !i.Up && i.Failures >= maxTries:
 		p.cleanUp(i)
 	case !i.Up:
 		p.restart(i)

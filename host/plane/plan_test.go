@@ -130,7 +130,7 @@ func TestLoss(t *testing.T) {
 		"the pause is shortened by the jitter":   {Loss{Jitter: 0.5}, 3, 4 * firstBackoff, 4},
 		"crashed for the 1000th":                 {Loss{}, 999, lastBackoff, 1000},
 		"crashed after a long life":              {Loss{Served: longLife}, 5, 0, 1},
-		"nothing listens":                        {Loss{Dialed: true}, 5, dialEach, 6},
+		"nothing listens":                        {Loss{Dialed: true}, 5, dialInterval, 6},
 		"cannot run here":                        {Loss{Reason: Unable}, 2, refusedRetry, 3},
 		"another host has taken the plugin over": {Loss{Reason: Fenced, Served: time.Second}, 2, fencedRetry, 3},
 		"the host ended it on purpose":           {Loss{Reason: Asked, Served: time.Second}, 2, 0, 2},

@@ -165,7 +165,7 @@ func warnings(s admin.Status, o observations) []admin.Warning {
 		warn(f.Code, f.Try, "%s", f.Text)
 	}
 	if d.Restarts > 0 && time.Since(d.EndedAt) < dataplanes.Recently {
-		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, phrase.Round(time.Since(d.EndedAt)), because(d.LastEnd))
+		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, phrase.Round(time.Since(d.EndedAt)), reasonText(d.LastEnd))
 	}
 	if d.Debug {
 		warn(debugged, "remove plugins."+d.Name+".debug from the config file, and restart the host", "dataplane %s is debugged: the host does not kill its process if it hangs", d.Name)
@@ -222,8 +222,8 @@ func byReason(problems []admin.Problem) string {
 	return phrase.List(list)
 }
 
-// because returns a reason to append to a text.
-func because(why string) string {
+// reasonText returns a reason to append to a text.
+func reasonText(why string) string {
 	if why == "" {
 		return ""
 	}

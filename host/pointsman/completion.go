@@ -12,9 +12,9 @@ import (
 	"github.com/pointsman/pointsman/host/dataplanes"
 )
 
-// completeWithin limits how long a completion waits for the host, because the user waits at the
+// completionTimeout limits how long a completion waits for the host, because the user waits at the
 // prompt. Without an answer it offers nothing.
-const completeWithin = time.Second
+const completionTimeout = time.Second
 
 // completePlugins offers the names of the host's plugins, or without a host of those on this machine. A
 // word with a slash is the path of a file.
@@ -25,7 +25,7 @@ func completePlugins(c *cobra.Command, args []string, word string) (names []stri
 	case strings.Contains(word, "/"):
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), completeWithin)
+	ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
 	defer cancel()
 	if list, err := client(c).Plugins(ctx); err == nil {
 		for _, p := range list.Items {
@@ -44,7 +44,7 @@ func completeServices(c *cobra.Command, args []string, _ string) (names []string
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), completeWithin)
+	ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
 	defer cancel()
 	list, _ := client(c).Services(ctx) // empty if no host answers
 	for _, s := range list.Items {

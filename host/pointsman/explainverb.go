@@ -97,7 +97,7 @@ func writeExplanation(w io.Writer, x admin.Explanation) {
 		fmt.Fprintf(w, "%s\t%s\n", s.Question, s.Answer)
 	}
 	fmt.Fprintf(w, "verdict\t%s\n", x.Verdict)
-	writeField(w, "state", "%s%s", x.State, because(x.Why))
+	writeField(w, "state", "%s%s", x.State, reasonText(x.Why))
 	if p := x.Programmed; p != nil {
 		writeField(w, "served now", "%s", phrase.Some(p.Endpoints))
 		writeField(w, "differs", "%s", p.Differs)

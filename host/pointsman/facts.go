@@ -113,8 +113,8 @@ func familiesNotIn(ranges []netip.Prefix) []netip.Prefix {
 	})
 }
 
-// mostByCores limits the connections that maxPerCore asks for on machines with many CPUs.
-const mostByCores = 1 << 20
+// maxByCores limits the connections that maxPerCore asks for on machines with many CPUs.
+const maxByCores = 1 << 20
 
 // conntrackOf returns the limits of conntrack for a number of CPUs, like kube-proxy.
 func conntrackOf(h *config.Host, cpus int) sdk.ConntrackLimits {
@@ -127,7 +127,7 @@ func conntrackOf(h *config.Host, cpus int) sdk.ConntrackLimits {
 		UDPStreamTimeout:      c.UDPStreamTimeout.Duration,
 	}
 	if c.MaxPerCore > 0 {
-		limits.Max = uint32(min(max(min(c.MaxPerCore*cpus, mostByCores), c.Min), 1<<31))
+		limits.Max = uint32(min(max(min(c.MaxPerCore*cpus, maxByCores), c.Min), 1<<31))
 	}
 	return limits
 }

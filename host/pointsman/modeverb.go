@@ -59,7 +59,7 @@ func writeMode(w io.Writer, m admin.Mode) {
 		case l.Error != "":
 			how = "undone: " + l.Error
 		}
-		writeField(w, "last swap", "%s → %s, %s ago%s, %s", l.From, l.To, phrase.Since(l.At, now), took(l.Seconds), how)
+		writeField(w, "last swap", "%s → %s, %s ago%s, %s", l.From, l.To, phrase.Since(l.At, now), durationText(l.Seconds), how)
 		if !l.Again.IsZero() {
 			writeField(w, "next try", "in %s", phrase.Round(max(0, l.Again.Sub(now))))
 		}
@@ -167,8 +167,8 @@ func modeResetVerb() *cobra.Command {
 	}
 }
 
-// took returns the duration of a swap, if it is known.
-func took(seconds float64) string {
+// durationText returns the duration of a swap, if it is known.
+func durationText(seconds float64) string {
 	if seconds <= 0 {
 		return ""
 	}

@@ -60,8 +60,8 @@ func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	p.Pointsman = callOf(self)
-	p.Conformance = callOf(filepath.Join(filepath.Dir(self), conformanceProgram))
+	p.Pointsman = commandName(self)
+	p.Conformance = commandName(filepath.Join(filepath.Dir(self), conformanceProgram))
 	// A host also searches its own folder, and ignores folders that do not exist.
 	p.PluginDirs = slices.Compact([]string{filepath.Join(filepath.Dir(self), "..", "libexec", "pointsman"), "/usr/libexec/pointsman"})
 	if p.Ports, err = scaffold.FreePorts(); err != nil {
@@ -74,8 +74,8 @@ func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
 	return len(files), scaffold.Write(dir, files)
 }
 
-// callOf returns the word by which a shell runs a program: its name if PATH has it, else its path.
-func callOf(program string) string {
+// commandName returns the word by which a shell runs a program: its name if PATH has it, else its path.
+func commandName(program string) string {
 	if _, err := exec.LookPath(filepath.Base(program)); err == nil {
 		return filepath.Base(program)
 	}

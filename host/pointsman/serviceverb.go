@@ -128,7 +128,7 @@ func writePort(w io.Writer, s admin.Service, p admin.Port, now time.Time) {
 	if p.State == health.NoEndpoints {
 		verb = "has"
 	}
-	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", s.PortName(p), verb, p.State, ago(p.Since, now), because(p.Why))
+	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", s.PortName(p), verb, p.State, ago(p.Since, now), reasonText(p.Why))
 	if p.AffinitySeconds > 0 {
 		fmt.Fprintf(w, "a client keeps its endpoint for %s after its last connection\n", affinityOf(p))
 	}

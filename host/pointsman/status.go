@@ -213,7 +213,7 @@ func codeOf(good bool) int {
 
 func writeDataplane(w io.Writer, d admin.Plugin, now time.Time) {
 	if d.PID == 0 {
-		writeField(w, "dataplane", "%s is %s%s", d.Name, d.State, because(d.Why))
+		writeField(w, "dataplane", "%s is %s%s", d.Name, d.State, reasonText(d.Why))
 	} else {
 		writeField(w, "dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, cmp.Or(d.Role, "without a role yet"), d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
 	}
@@ -221,7 +221,7 @@ func writeDataplane(w io.Writer, d admin.Plugin, now time.Time) {
 		writeField(w, "", "next try in %s", phrase.Round(max(0, d.Next.Sub(now))))
 	}
 	if d.Lock == "awaited" {
-		writeField(w, "", "not the writer%s", because(d.Holder))
+		writeField(w, "", "not the writer%s", reasonText(d.Holder))
 	}
 	if d.Waiting != "" {
 		writeField(w, "", "%s waits for %s", d.Call, d.Waiting)

@@ -140,8 +140,8 @@ const (
 	maxRecent = 256  // distinct events kept
 	maxText   = 2048 // bytes of an object or message
 
-	firstAgain = 10 * time.Second // pass on a repeated event after this time,
-	lastAgain  = 10 * time.Minute // then after twice the time, up to this
+	firstRepeat = 10 * time.Second // pass on a repeated event after this time,
+	lastRepeat  = 10 * time.Minute // then after twice the time, up to this
 
 	floodWindow = time.Minute // in each window,
 	floodLimit  = 100         // pass on at most this many events of a reason
@@ -178,17 +178,17 @@ func (r *Reporter) fold(e Event) (out Event, pass bool) {
 // add counts e. The first event, and the first after a long silence, is passed on at once;
 // repeated ones at growing intervals.
 func (f *folded) add(e Event) (out Event, pass bool) {
-	quiet := e.Time.Sub(f.event.Time) >= lastAgain
+	quiet := e.Time.Sub(f.event.Time) >= lastRepeat
 	e.Count = f.event.Count + 1
 	f.event = e
 	f.since++
-	if wait := f.next.Sub(e.Time); wait > 0 && wait <= lastAgain { // a longer wait means that the clock was set back
+	if wait := f.next.Sub(e.Time); wait > 0 && wait <= lastRepeat { // a longer wait means that the clock was set back
 		return Event{}, false
 	}
 	if quiet {
 		f.again = 0
 	}
-	f.again = min(max(2*f.again, firstAgain), lastAgain)
+	f.again = min(max(2*f.again, firstRepeat), lastRepeat)
 	f.next = e.Time.Add(f.again)
 	e.Count, f.since = f.since, 0
 	return e, true

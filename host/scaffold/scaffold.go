@@ -65,8 +65,8 @@ func Files(p Plugin) ([]File, error) {
 			if err != nil || entry.IsDir() {
 				return err
 			}
-			text, err := fill(name, p)
-			all = append(all, File{Path: placeOf(strings.TrimPrefix(name, path.Join("files", folder)+"/")), Text: text})
+			text, err := executeTemplate(name, p)
+			all = append(all, File{Path: outputPath(strings.TrimPrefix(name, path.Join("files", folder)+"/")), Text: text})
 			return err
 		})
 		if err != nil {
@@ -82,9 +82,9 @@ func Files(p Plugin) ([]File, error) {
 	return all, nil
 }
 
-// placeOf returns the path of a template's output. Some templates have another name, because files of the
+// outputPath returns the path of a template's output. Some templates have another name, because files of the
 // final name cannot be embedded or have a meaning in this repository.
-func placeOf(name string) string {
+func outputPath(name string) string {
 	switch name {
 	case "module":
 		return "go.mod"
@@ -96,8 +96,8 @@ func placeOf(name string) string {
 	return name
 }
 
-// fill executes a template.
-func fill(name string, p Plugin) ([]byte, error) {
+// executeTemplate executes a template.
+func executeTemplate(name string, p Plugin) ([]byte, error) {
 	text, err := files.ReadFile(name)
 	if err != nil {
 		return nil, err
