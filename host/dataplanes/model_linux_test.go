@@ -43,8 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A modelKernel is a directory: state.json has the rules, and violations what broke the
-// invariant.
+// A modelKernel is a directory: state.json has the rules, and violations has the changes that broke the invariant.
 type modelKernel struct{ dir string }
 
 // rules are the rules of one mode in the kernel.
@@ -96,7 +95,7 @@ func (k modelKernel) change(mode string, edit func(*rules)) error {
 	})
 }
 
-// crash kills this process if the test asked for that at this step.
+// crash kills this process if the test requested that for this step.
 func (k modelKernel) crash() error {
 	file := filepath.Join(k.dir, "crash")
 	data, err := os.ReadFile(file)
@@ -289,7 +288,7 @@ func (p *modelPlugin) SetRole(ctx context.Context, role sdk.Role) error {
 		return err
 	}
 	p.role = role
-	if !p.full || role == sdk.Yielded { // a role before the first update takes nothing away
+	if !p.full || role == sdk.Yielded { // a role before the first update removes nothing
 		return nil
 	}
 	return p.lead()

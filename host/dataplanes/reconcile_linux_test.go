@@ -32,9 +32,9 @@ func TestBrokenFormerModeIsLeft(t *testing.T) {
 		}
 	}()
 	defer func() { cancel(); <-ended }()
-	eventually.Succeeds(t, "the host goes to iptables, as the file says", func() error {
+	eventually.Succeeds(t, "the host swaps to iptables, the mode of the file", func() error {
 		if m := set.Show(); (m.Swap == nil || m.Swap.To != "iptables") && (m.Last == nil || m.Last.To != "iptables") {
-			return fmt.Errorf("it stays with %s, which is %s", set.Mode(), set.Serving().State)
+			return fmt.Errorf("the host keeps %s, which is %s", set.Mode(), set.Serving().State)
 		}
 		return nil
 	})
@@ -108,11 +108,11 @@ func TestFailedWriteIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := modeFile(s.host)
-	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // as good as a file system that is full
+	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // like a full file system, this makes the write fail
 		t.Fatal(err)
 	}
 	for range 2 {
-		_ = set.write(true) // which says why
+		_ = set.write(true) // write reports the error
 	}
 	if left := set.Unwritten(); !strings.Contains(left, "mode.json") {
 		t.Errorf("unwritten: %q", left)
@@ -127,7 +127,7 @@ func TestFailedWriteIsReported(t *testing.T) {
 		t.Error(err)
 	}
 	if left := set.Unwritten(); left != "" || len(eventsOf(set, report.StateWritten)) != 1 {
-		t.Errorf("unwritten: %q; said: %q", left, eventsOf(set, report.StateWritten))
+		t.Errorf("unwritten: %q; reported: %q", left, eventsOf(set, report.StateWritten))
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != `{"serving":"iptables"}` {
 		t.Errorf("written: %s, %v", text, err)

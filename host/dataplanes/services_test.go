@@ -41,7 +41,7 @@ func TestCompare(t *testing.T) {
 		{"nothing", nil, []string{"it is missing", "it is missing"}},
 		{"other endpoints", []sdk.Served{served(s.Frontends[0], "10.0.0.1:80"), served(s.Frontends[1], "")},
 			[]string{"expected: 10.0.0.1:80, 10.0.0.2:80", "expected: 10.0.0.1:80"}},
-		{"one too many", []sdk.Served{served(s.Frontends[0], "10.0.0.1:80 10.0.0.2:80"), served(s.Frontends[1], "10.0.0.1:80"), served(at("192.0.2.3:80", sdk.Cluster), "10.0.0.1:80")},
+		{"a superfluous frontend", []sdk.Served{served(s.Frontends[0], "10.0.0.1:80 10.0.0.2:80"), served(s.Frontends[1], "10.0.0.1:80"), served(at("192.0.2.3:80", sdk.Cluster), "10.0.0.1:80")},
 			[]string{"", "", "it is unexpected"}},
 	} {
 		var got []string
@@ -70,9 +70,9 @@ func TestDifferences(t *testing.T) {
 	}
 	delete(found, sent[0].Name)
 	if err := differences(sent, found); err == nil || !strings.Contains(err.Error(), "shop/web0") || strings.Contains(err.Error(), "web1") {
-		t.Errorf("one is missing: %v", err)
+		t.Errorf("one frontend is missing: %v", err)
 	}
 	if err := differences(sent, nil); err == nil || !strings.Contains(err.Error(), "web2") || !strings.Contains(err.Error(), " and 2 more; Inspect names no frontend") {
-		t.Errorf("all are missing: %v", err)
+		t.Errorf("all frontends are missing: %v", err)
 	}
 }

@@ -58,7 +58,7 @@ func TestHandover(t *testing.T) {
 		t.Errorf("after Cleanup the kernel has %v, %v", s, err)
 	}
 	if !p.isOver() || p.remote() != nil {
-		t.Error("its process runs on")
+		t.Error("its process continues to run")
 	}
 	if _, err := p.verify(expired(t)); err == nil || !strings.Contains(err.Error(), "wait until a has confirmed the whole state") {
 		t.Errorf("verify without a process: %v", err)
@@ -67,7 +67,7 @@ func TestHandover(t *testing.T) {
 		t.Errorf("a role without a process: %v", err)
 	}
 	if err := p.retire(t.Context(), sdk.Draining); err != nil {
-		t.Errorf("one that is away is to drain: %v", err)
+		t.Errorf("retire without a process: %v", err)
 	}
 }
 

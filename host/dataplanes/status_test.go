@@ -21,7 +21,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestUnserved has a Service for each reason why one is not served. The metric counts what status lists.
+// TestUnserved checks a Service for each reason why Services are not served. The metric counts the Services that status
+// lists.
 func TestUnserved(t *testing.T) {
 	tracker := track.New(nil)
 	for i, name := range []string{"failed", "phone", "refused", "served"} {

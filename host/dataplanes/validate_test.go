@@ -61,10 +61,10 @@ func TestValidate(t *testing.T) {
 		"a section":   {runs, "mode: acme\nplugins:\n  acne: {options: {depth: 2}}\n", nil, []string{"host.yaml: plugins.acne: " + others}},
 		"an option": {`{"runs":false,"why":"options.depth: 2 is too deep; try: 1","field":"options.depth"}`, "mode: acme\nplugins:\n  acme:\n    options:\n      depth: 2\n",
 			[]string{"host.yaml: plugins.acme.options.depth: 2 is too deep; try: 1"}, nil},
-		"of another mode":  {`{"runs":false,"why":"options.depth: 2 is too deep","field":"options.depth"}`, "mode: auto\nplugins: {acme: {options: {depth: 2}}}\n", []string{"host.yaml: plugins.acme.options.depth: 2 is too deep"}, nil},
-		"this node":        {unfit, "mode: acme\n", []string{"host.yaml: mode: acme cannot run on this node: no such table"}, nil},
-		"not for the mode": {unfit, "mode: auto\nplugins: {acme: {options: {depth: 2}}}\n", nil, []string{"host.yaml: plugins.acme: acme cannot run on this node: no such table"}},
-		"one by itself":    {runs, "mode: acme\nplugins: {acme: {address: \"unix:///run/a.sock\", options: {dept: 2}}}\n", nil, []string{"host.yaml: plugins.acme.address: the options are not checked, because something else runs the plugin; try: on its machine: pointsman-dataplane-acme check --options JSON"}},
+		"options of a mode that may be chosen": {`{"runs":false,"why":"options.depth: 2 is too deep","field":"options.depth"}`, "mode: auto\nplugins: {acme: {options: {depth: 2}}}\n", []string{"host.yaml: plugins.acme.options.depth: 2 is too deep"}, nil},
+		"this node":                            {unfit, "mode: acme\n", []string{"host.yaml: mode: acme cannot run on this node: no such table"}, nil},
+		"not for the mode":                     {unfit, "mode: auto\nplugins: {acme: {options: {depth: 2}}}\n", nil, []string{"host.yaml: plugins.acme: acme cannot run on this node: no such table"}},
+		"a plugin at an address":               {runs, "mode: acme\nplugins: {acme: {address: \"unix:///run/a.sock\", options: {dept: 2}}}\n", nil, []string{"host.yaml: plugins.acme.address: the options are not checked, because something else runs the plugin; try: on its machine: pointsman-dataplane-acme check --options JSON"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			problems, notes := validated(t, c.answer, c.body)
@@ -75,19 +75,19 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestFixedOptions refuses changes of options that are marked as fixed.
+// TestFixedOptions: changes of options that the schema marks as fixed are refused.
 func TestFixedOptions(t *testing.T) {
 	const text = `{"properties":{"backend":{"default":"auto","x-pointsman-fixed":true},"depth":{}}}`
 	for name, c := range map[string]struct {
 		runs, wants string
 		refused     bool
 	}{
-		"the same":          {`{"backend":"nft"}`, `{"backend":"nft"}`, false},
-		"another":           {`{"backend":"nft"}`, `{"backend":"legacy"}`, true},
-		"no more":           {`{"backend":"nft"}`, ``, true},
-		"the default":       {``, `{"backend":"auto"}`, false},
-		"one that is free":  {`{"depth":1}`, `{"depth":2}`, false},
-		"the other is free": {`{"depth":1}`, `{"backend":"nft","depth":2}`, true},
+		"the same":                         {`{"backend":"nft"}`, `{"backend":"nft"}`, false},
+		"another":                          {`{"backend":"nft"}`, `{"backend":"legacy"}`, true},
+		"no more":                          {`{"backend":"nft"}`, ``, true},
+		"the default":                      {``, `{"backend":"auto"}`, false},
+		"an option that is not fixed":      {`{"depth":1}`, `{"depth":2}`, false},
+		"another option that is not fixed": {`{"depth":1}`, `{"backend":"nft","depth":2}`, true},
 	} {
 		h := &config.Host{Plugins: map[string]config.Plugin{"acme": {Options: []byte(c.wants)}}}
 		problems := fixedChanged(h, "acme", []byte(text), []byte(c.runs))

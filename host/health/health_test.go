@@ -225,7 +225,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// A metric shows whether the source reports changes.
+// TestSourceAway: a metric shows whether the source reports changes.
 func TestSourceAway(t *testing.T) {
 	b := newHarness()
 	for _, test := range []struct{ fault, reachable string }{

@@ -112,7 +112,7 @@ func connect(kube clientcmd.ClientConfig) (*fleet, error) {
 }
 
 // hosts returns the hosts of all nodes, except ready nodes without a pod, which something else may serve.
-// Without a namespace it searches the usual one, and then all.
+// Without a namespace it searches the default one, and then all.
 func (f *fleet) hosts(ctx context.Context, namespace string) ([]host, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 func TestColouredTables(t *testing.T) {
 	for name, c := range map[string]struct {
 		table func(io.Writer)
-		want  string // in colours
+		want  string // with colours
 	}{
 		"doctor": {func(w io.Writer) {
 			writeDiagnosis(w, doctor.Diagnosis{Result: doctor.Fail, Checks: []doctor.Finding{

@@ -81,8 +81,8 @@ func TestSinks(t *testing.T) {
 	}
 }
 
-// Ten thousand Services that fail for one reason are a hundred lines and a note; the count
-// includes all of them.
+// If ten thousand Services fail for one reason, a sink gets a hundred events and a note. The count includes all of
+// them.
 func TestFlood(t *testing.T) {
 	clock := watch{at: start}
 	var log sinkLog

@@ -206,7 +206,7 @@ func TestRefusals(t *testing.T) {
 		{"GET", "127.9.9.9", nil, 200},
 		{"GET", "localhost", []string{"Origin", "http://localhost"}, 200},
 		{"GET", "localhost", []string{"Sec-Fetch-Site", "same-origin"}, 200},
-		{"GET", "localhost", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200}, // a link
+		{"GET", "localhost", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200}, // the user follows a link
 		{"GET", "localhost", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
 		{"GET", "localhost:10246", []string{"Origin", "http://localhost:8080"}, 403},
 		{"GET", "localhost", []string{"Origin", "null"}, 403},
