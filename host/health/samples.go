@@ -202,7 +202,7 @@ func (f *filter) checkName(name string, labels map[string]string) string {
 	case known && got != want:
 		return fmt.Sprintf("has the labels %q, where kube-proxy's has %q", got, want)
 	case !nameLike.MatchString(name) || !labelsLike(labels):
-		return fmt.Sprintf("its name, or one of its labels, is no metric's; at most %d labels, values of at most %d bytes", maxLabels, maxLabelValue)
+		return fmt.Sprintf("has an invalid name or invalid labels; want at most %d labels, with values of at most %d bytes", maxLabels, maxLabelValue)
 	case known && labels["ip_family"] != "" && labels["ip_family"] != "IPv4" && labels["ip_family"] != "IPv6":
 		return fmt.Sprintf("has the ip_family %q, where kube-proxy's has IPv4 or IPv6", labels["ip_family"])
 	}
@@ -219,7 +219,7 @@ func (f *filter) checkHistogram(h sdk.Histogram) string {
 	case known && !slices.Equal(h.Bounds, k.bounds):
 		return "has other bounds than kube-proxy's"
 	case le || len(h.Counts) != len(h.Bounds)+1 || !ascending(h.Bounds) || math.IsNaN(h.Sum):
-		return "is no histogram: ascending bounds, a count for each and one more, and no label le"
+		return "is not a valid histogram; want ascending bounds, a count for each bound and one more, and no label le"
 	}
 	return ""
 }

@@ -37,10 +37,10 @@ func TestFilter(t *testing.T) {
 		{one("kubeproxy_sync_proxy_rules_duration_seconds"), "neither"},
 		{one("kubeproxy_conntrack_reconciler_deleted_entries_total"), "has the labels"},
 		{one("kubeproxy_sync_proxy_rules_iptables_last", "table", "nat", "service", "x"), "has the labels"},
-		{one("pointsman_my_relay_Öpen"), "is no metric's"},
-		{one("pointsman_my_relay_x", "l", strings.Repeat("x", 65)), "is no metric's"},
-		{one("pointsman_my_relay_x", "l", "\xff"), "is no metric's"},
-		{one("pointsman_my_relay_x", "a", "", "b", "", "c", "", "d", ""), "is no metric's"},
+		{one("pointsman_my_relay_Öpen"), "has an invalid name or invalid labels"},
+		{one("pointsman_my_relay_x", "l", strings.Repeat("x", 65)), "has an invalid name or invalid labels"},
+		{one("pointsman_my_relay_x", "l", "\xff"), "has an invalid name or invalid labels"},
+		{one("pointsman_my_relay_x", "a", "", "b", "", "c", "", "d", ""), "has an invalid name or invalid labels"},
 	} {
 		if got := refusals(sdk.Report{Samples: []sdk.Sample{test.sample}}, "my-relay"); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("%v: refused for %q; want %q", test.sample, got, test.want)
@@ -125,13 +125,13 @@ func TestFilterHistogram(t *testing.T) {
 		"other bounds":     {func(h *sdk.Histogram) { *h = forgetting(); h.Bounds[3]++ }, "other bounds"},
 		"other labels":     {func(h *sdk.Histogram) { *h = forgetting(); h.Labels["table"] = "" }, "where kube-proxy's has"},
 		"other family":     {func(h *sdk.Histogram) { *h = forgetting(); h.Labels["ip_family"] = "ipv6" }, "IPv4 or IPv6"},
-		"label of buckets": {func(h *sdk.Histogram) { h.Labels = map[string]string{"le": "1"} }, "is no histogram"},
-		"a count lacks":    {func(h *sdk.Histogram) { h.Counts = h.Counts[1:] }, "is no histogram"},
-		"descending":       {func(h *sdk.Histogram) { *h = own(2, 1) }, "is no histogram"},
-		"equal bounds":     {func(h *sdk.Histogram) { *h = own(1, 1) }, "is no histogram"},
-		"infinite":         {func(h *sdk.Histogram) { *h = own(math.Inf(1)) }, "is no histogram"},
-		"no number":        {func(h *sdk.Histogram) { *h = own(math.NaN()) }, "is no histogram"},
-		"no sum":           {func(h *sdk.Histogram) { h.Sum = math.NaN() }, "is no histogram"},
+		"label of buckets": {func(h *sdk.Histogram) { h.Labels = map[string]string{"le": "1"} }, "is not a valid histogram"},
+		"a count is missing":    {func(h *sdk.Histogram) { h.Counts = h.Counts[1:] }, "is not a valid histogram"},
+		"descending bounds":       {func(h *sdk.Histogram) { *h = own(2, 1) }, "is not a valid histogram"},
+		"equal bounds":     {func(h *sdk.Histogram) { *h = own(1, 1) }, "is not a valid histogram"},
+		"infinite bound":         {func(h *sdk.Histogram) { *h = own(math.Inf(1)) }, "is not a valid histogram"},
+		"a bound is not a number":        {func(h *sdk.Histogram) { *h = own(math.NaN()) }, "is not a valid histogram"},
+		"the sum is not a number":           {func(h *sdk.Histogram) { h.Sum = math.NaN() }, "is not a valid histogram"},
 		"many":             {func(h *sdk.Histogram) { *h = own(ascend(300)...) }, "other series"},
 	} {
 		h := own(1, 2)

@@ -13,8 +13,8 @@ import (
 // one second; a busy node gets more.
 const overdueLimit = 3 * time.Second
 
-// stuckBeats is the number of heartbeats, one per second, that must find a call without progress before it counts as
-// hung. Together with the first heartbeat during the call that takes less than five seconds.
+// stuckBeats is the number of heartbeats, one per second, that must find a call without progress before the call counts
+// as hung. With the first heartbeat of the call, the host detects a hang within five seconds.
 const stuckBeats = 4
 
 // promptAnswer is the longest time that an idle process needs to answer a heartbeat. If the answer takes longer, the
