@@ -122,17 +122,17 @@ func TestFilterHistogram(t *testing.T) {
 		"of one value": {func(h *sdk.Histogram) {
 			h.Name, h.Labels = "kubeproxy_nftables_localhost_nodeport_listeners", map[string]string{"ip_family": "IPv4"}
 		}, "where kube-proxy's is one value"},
-		"other bounds":     {func(h *sdk.Histogram) { *h = forgetting(); h.Bounds[3]++ }, "other bounds"},
-		"other labels":     {func(h *sdk.Histogram) { *h = forgetting(); h.Labels["table"] = "" }, "where kube-proxy's has"},
-		"other family":     {func(h *sdk.Histogram) { *h = forgetting(); h.Labels["ip_family"] = "ipv6" }, "IPv4 or IPv6"},
-		"label of buckets": {func(h *sdk.Histogram) { h.Labels = map[string]string{"le": "1"} }, "is not a valid histogram"},
-		"a count is missing":    {func(h *sdk.Histogram) { h.Counts = h.Counts[1:] }, "is not a valid histogram"},
+		"other bounds":            {func(h *sdk.Histogram) { *h = forgetting(); h.Bounds[3]++ }, "other bounds"},
+		"other labels":            {func(h *sdk.Histogram) { *h = forgetting(); h.Labels["table"] = "" }, "where kube-proxy's has"},
+		"other family":            {func(h *sdk.Histogram) { *h = forgetting(); h.Labels["ip_family"] = "ipv6" }, "IPv4 or IPv6"},
+		"label of buckets":        {func(h *sdk.Histogram) { h.Labels = map[string]string{"le": "1"} }, "is not a valid histogram"},
+		"a count is missing":      {func(h *sdk.Histogram) { h.Counts = h.Counts[1:] }, "is not a valid histogram"},
 		"descending bounds":       {func(h *sdk.Histogram) { *h = own(2, 1) }, "is not a valid histogram"},
-		"equal bounds":     {func(h *sdk.Histogram) { *h = own(1, 1) }, "is not a valid histogram"},
-		"infinite bound":         {func(h *sdk.Histogram) { *h = own(math.Inf(1)) }, "is not a valid histogram"},
-		"a bound is not a number":        {func(h *sdk.Histogram) { *h = own(math.NaN()) }, "is not a valid histogram"},
-		"the sum is not a number":           {func(h *sdk.Histogram) { h.Sum = math.NaN() }, "is not a valid histogram"},
-		"many":             {func(h *sdk.Histogram) { *h = own(ascend(300)...) }, "other series"},
+		"equal bounds":            {func(h *sdk.Histogram) { *h = own(1, 1) }, "is not a valid histogram"},
+		"infinite bound":          {func(h *sdk.Histogram) { *h = own(math.Inf(1)) }, "is not a valid histogram"},
+		"a bound is not a number": {func(h *sdk.Histogram) { *h = own(math.NaN()) }, "is not a valid histogram"},
+		"the sum is not a number": {func(h *sdk.Histogram) { h.Sum = math.NaN() }, "is not a valid histogram"},
+		"many":                    {func(h *sdk.Histogram) { *h = own(ascend(300)...) }, "other series"},
 	} {
 		h := own(1, 2)
 		test.change(&h)
