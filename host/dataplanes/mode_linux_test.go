@@ -149,7 +149,7 @@ func TestShowsTheSwapOfTheWantedMode(t *testing.T) {
 func TestResetOfADryRun(t *testing.T) {
 	set := newFormerHost(t).next()
 	build := set.buildOf("iptables")
-	set.state = plane.State{Facts: set.state.Facts.Serves("iptables"), Have: []plane.Instance{
+	set.state = plane.State{Facts: set.state.Facts.WithServed("iptables"), Have: []plane.Instance{
 		{ID: 1, Mode: "iptables", Build: build, Up: true, Synced: true, Role: sdk.Active, Served: true},
 	}}
 	set.serving().id = 1

@@ -28,7 +28,6 @@ const (
 	maxNote       = 1024 // bytes; the limit of the API
 )
 
-// EventsForbidden is the reason of the notice that the host may not write events.
 const EventsForbidden = "EventsForbidden" // the host may not write events, which are in the log only: grant `create` on `events`, as configs/kubernetes/rbac.yaml does
 
 // Events writes notices to the API server. `kubectl describe` shows each with the object that it is about.

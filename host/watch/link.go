@@ -163,20 +163,15 @@ func (l *link) faultNotice(err error) track.Notice {
 		n.Message = fmt.Sprintf("reading %s is forbidden (%v); what is served stays as it is: grant list and watch, as %s does", l.kind, err, RoleFile)
 	default:
 		n.Reason = SourceUnreachable
-		n.Message = fmt.Sprintf("list and watch %s: %s; what is served stays as it is", l.kind, brief(err))
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // without the URL
+		}
+		n.Message = fmt.Sprintf("list and watch %s: %v; what is served stays as it is", l.kind, err)
 		if heard := l.lastHeard.Load(); heard > 0 {
 			n.Message += fmt.Sprintf("; last heard %d s ago", time.Now().Unix()-heard)
 		}
 	}
 	return n
-}
-
-// brief returns err without the URL of the request.
-func brief(err error) string {
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err
-	}
-	return err.Error()
 }
 
 // lister returns a client that lists and watches the objects in selection, and records the results on l.

@@ -90,7 +90,7 @@ func cleanupLeavesNothing(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
 	if len(t.mustCleanUp(sdk.Leftovers{})) == 0 {
-		t.fail(errors.New("Cleanup named nothing, although Services were served"))
+		t.fail(errors.New("a Cleanup after Services were served named nothing"))
 	}
 	t.during("after Cleanup")
 	if names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{DryRun: true}); err != nil || len(names) > 0 {
