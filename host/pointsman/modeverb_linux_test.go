@@ -29,8 +29,8 @@ func TestAwaitSwap(t *testing.T) {
 		"another mode was requested, and then this one again": {admin.Mode{Wanted: "nftables", Last: swapped(admin.Superseded), Swap: &admin.Swap{From: "iptables", To: "nftables", Stage: "staging", Began: later}},
 			"another mode was requested"},
 		"it is being undone": {admin.Mode{Wanted: "nftables", Swap: &admin.Swap{From: "iptables", To: "nftables", Stage: "draining", Began: later, Undo: "no room", Flows: 1}},
-			"the swap to nftables was undone, and iptables serves on: no room; nftables still drains"},
-		"it was undone": {admin.Mode{Wanted: "nftables", Last: swapped("no room")}, "the swap to nftables was undone, and iptables serves on: no room"},
+			"the swap to nftables was undone, and iptables continues to serve: no room; nftables still drains"},
+		"it was undone": {admin.Mode{Wanted: "nftables", Last: swapped("no room")}, "the swap to nftables was undone, and iptables continues to serve: no room"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := admin.NewClient(answering(t, admin.Backend{Mode: func() admin.Mode { return c.mode }}))

@@ -72,6 +72,8 @@ func missingFeature(faults nftnl.Faults, last int) error {
 		switch {
 		case f.First == 0 && f.Errno == syscall.EOPNOTSUPP: // nfnetlink has no such subsystem
 			return errors.New("the kernel has no nf_tables")
+		case f.First == 0 && f.Errno == syscall.EPERM:
+			return errors.New("the kernel forbids this process to use nf_tables: it needs the capability NET_ADMIN")
 		case f.First != last:
 			return fmt.Errorf("the kernel lacks a part of nf_tables: %w", faults)
 		}

@@ -20,6 +20,7 @@ func TestMissingFeature(t *testing.T) {
 	}{
 		{nftnl.Faults{last}, "<nil>"},
 		{nftnl.Faults{{First: 0, Last: 0, Errno: syscall.EOPNOTSUPP}, {First: 1, Last: 1, Errno: syscall.EOPNOTSUPP}, last}, "the kernel has no nf_tables"},
+		{nftnl.Faults{{First: 0, Last: 0, Errno: syscall.EPERM}}, "the kernel forbids this process to use nf_tables: it needs the capability NET_ADMIN"},
 		{nftnl.Faults{{First: 4, Last: 4, Errno: syscall.EOPNOTSUPP}, last}, "the kernel lacks a part of nf_tables: nftables: operation 4: operation not supported (and 1 more)"},
 		{nftnl.Faults{last, {First: 4, Last: 4, Errno: syscall.ENOENT}}, "the kernel lacks a part of nf_tables: nftables: operation 9: no such file or directory (and 1 more)"},
 	} {
