@@ -169,7 +169,7 @@ func (set *Set) checkSwap(mode string) error {
 	rests := set.swap == nil && set.state.Facts.Wanted(set.fileMode) == mode
 	if address := set.Now().Plugins[mode].Address; address != "" && set.Mode() == mode && rests {
 		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode,
-			Why: "it serves, and what runs it at " + address + " also replaces it", Try: "pointsman plugin restart " + mode}
+			Why: "it serves already, and it runs by itself at " + address + ": replace it there", Try: "pointsman plugin restart " + mode}
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func TestSwapTo(t *testing.T) {
 	}
 	s.host.Mode = "afar"
 	apart := s.next()
-	if _, err := apart.SwapTo(admin.SwapAsk{To: "afar"}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "also replaces it") {
+	if _, err := apart.SwapTo(admin.SwapAsk{To: "afar"}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "replace it there") {
 		t.Errorf("to the very one that runs by itself: %v", err)
 	}
 }
