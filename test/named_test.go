@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestNamedTests looks for every test that a page names. Pages for operators name none.
+// TestNamedTests looks for every test that a page, the Makefile or .ci/rota names: go test says nothing about a name
+// without a test. Pages for operators name none.
 func TestNamedTests(t *testing.T) {
 	there := map[string]bool{}
 	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
@@ -23,6 +24,15 @@ func TestNamedTests(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, file := range []string{"../Makefile", "../.ci/rota"} {
+		for _, m := range regexp.MustCompile(`\b(Test\w*)\(([\w|]+)\)`).FindAllStringSubmatch(read(t, file), -1) {
+			for name := range strings.SplitSeq(m[2], "|") {
+				if !there[m[1]+name] {
+					t.Errorf("%s names %s, and there is no such test", file, m[1]+name)
+				}
+			}
+		}
 	}
 	for _, doc := range docs(t) {
 		for _, m := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(read(t, doc), -1) {
