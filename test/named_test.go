@@ -4,8 +4,10 @@ package test
 
 import (
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,10 +27,11 @@ func TestNamedTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	names := slices.Collect(maps.Keys(there))
 	for _, file := range []string{"../Makefile", "../.ci/rota"} {
 		for _, m := range regexp.MustCompile(`\b(Test\w*)\(([\w|]+)\)`).FindAllStringSubmatch(read(t, file), -1) {
 			for name := range strings.SplitSeq(m[2], "|") {
-				if !there[m[1]+name] {
+				if !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, m[1]+name) }) {
 					t.Errorf("%s names %s, and there is no such test", file, m[1]+name)
 				}
 			}
