@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pointsman/pointsman/host/binaries"
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
 )
@@ -57,14 +59,14 @@ func (in installed) makeChoice() plane.Choice {
 func (in installed) choose(ctx context.Context) plane.Choice {
 	c := plane.Choice{Mode: "iptables", At: time.Now()}
 	if !in.available("nftables") {
-		c.Why = missing(in.Now(), "nftables")
+		c.Why = binaries.Missing(in.Now(), "nftables")
 		return c
 	}
 	switch said, err := in.check(ctx, in.Now(), "nftables"); {
 	case err != nil:
-		c.Why = "the nftables plugin does not answer: " + oneLine(err.Error())
+		c.Why = "the nftables plugin does not answer: " + phrase.OneLine(err.Error())
 	case !said.Runs:
-		c.Why = "nftables cannot run on this node: " + oneLine(said.Why)
+		c.Why = "nftables cannot run on this node: " + phrase.OneLine(said.Why)
 	case len(said.Notes) > 0 && in.runs(ctx, "iptables"):
 		c.Why = said.Notes[0]
 	default:

@@ -97,6 +97,34 @@ func (p *dataplane) remote() *wire.Remote {
 	return nil
 }
 
+// The following methods are those of services.Dataplane.
+
+func (p *dataplane) Name() string { return p.name }
+
+func (p *dataplane) Features() []sdk.Feature { return p.description().Features }
+
+func (p *dataplane) Process() (*wire.Remote, error) {
+	if remote := p.remote(); remote != nil {
+		return remote, nil
+	}
+	return nil, errNoProcess
+}
+
+func (p *dataplane) Progress() track.CursorStatus {
+	_, c := p.sync()
+	return c
+}
+
+// Standing returns the standing of a port of a Service. Without a session it is pending.
+func (p *dataplane) Standing(name sdk.Name) track.Standing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.session.hasFeed() {
+		return track.Standing{Pending: true}
+	}
+	return p.session.cursor.Standing(name)
+}
+
 var errNoProcess = errors.New("no process is running")
 
 // cursorStatus returns the progress of the session, and the Services that fail.

@@ -11,10 +11,10 @@ cleaned up. It asks package plane for the next steps, and runs them.
 	            └───────────────── outcome of each step ◀────────────────┘
 
 Start reading at reconciler.reconcile in reconcile.go. The reconciler's loop is the only place that decides; steps
-run beside it (steps.go, handover.go), and swaps.go describes them as swaps. A dataplane is one process of a mode
+run beside it (steps.go), and swaps.go describes them as swaps. A dataplane is one process of a mode
 (dataplane.go), restarted when Plan returns a Start step (process.go). Each process has a session, in which a feed
-sends it updates (session.go) and in which it may lack the writer's lock (busy.go). installed.go looks up the
-installed plugins and finds rules in the kernel that nothing updates. auto.go chooses the mode for "auto". mode.go
+sends it updates (session.go) and in which it may lack the writer's lock (busy.go). installed.go connects modes
+with their plugins and finds rules in the kernel that nothing updates. auto.go chooses the mode for "auto". mode.go
 and status.go answer an operator's requests.
 
 Invariant: no failure here removes a serving dataplane. Package plane guarantees it for its steps; if a step fails

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/binaries"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
@@ -24,28 +25,12 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// Discover finds the plugins in the places that the settings name and in the directory of this
-// binary.
-func Discover(h *config.Host) []launch.Found {
-	named := make(map[string]string)
-	for name, p := range h.Plugins {
-		named[name] = p.Path
-	}
-	return launch.Discover(searched(h), named)
-}
-
-// searched returns the directories in which Discover looks for plugins.
-func searched(h *config.Host) []string {
-	self, _ := os.Executable() // the host was started from it
-	return append(slices.Clone(h.PluginDirs), filepath.Dir(self))
-}
-
 // installed looks up the plugins of this machine by the host's settings.
 type installed struct{ Settings }
 
 // found returns the binary of a mode. Err is fs.ErrNotExist if there is none.
 func (in installed) found(mode string) launch.Found {
-	for _, f := range Discover(in.Now()) {
+	for _, f := range binaries.Discover(in.Now()) {
 		if f.Name == mode {
 			return f
 		}
@@ -68,21 +53,17 @@ func (in installed) exists(mode string) bool {
 // check asks a mode's plugin whether it can run on this node with its options in h.
 func (in installed) check(ctx context.Context, h *config.Host, mode string) (admin.Check, error) {
 	s := h.Plugins[mode]
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, binaries.AskLimit)
 	defer cancel()
 	if s.Address == "" {
-		f := in.found(mode)
-		if f.Err != nil {
-			return admin.Check{}, f.Err
-		}
-		return check(ctx, f.Path, s.SHA256, s.Options)
+		return binaries.Check(ctx, in.found(mode), s)
 	}
 	remote, err := in.attach(ctx, s.Address)
 	if err != nil {
 		return admin.Check{}, err
 	}
 	defer remote.Close()
-	return answer[admin.Check](remote.Preflight(ctx, s.Options))
+	return binaries.Decode[admin.Check](remote.Preflight(ctx, s.Options))
 }
 
 // attach connects to the plugin at an address. If the folder of its socket exists, the plugin
@@ -120,7 +101,7 @@ func (in installed) observed(ctx context.Context, facts plane.Facts, wanted stri
 	if in.Now().Plugins[wanted].Address == "" {
 		return facts
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, binaries.AskLimit)
 	defer cancel()
 	var mu sync.Mutex // guards found
 	found := make(map[string]sdk.Role)
@@ -170,33 +151,6 @@ func (in installed) shown(ctx context.Context, mode string) (sdk.Role, error) {
 	}
 }
 
-// missing explains why the mode has no usable binary, and lists the other modes that have one.
-func missing(h *config.Host, mode string) string {
-	text := fmt.Sprintf("there is no %s%s in %s", launch.Prefix, mode, phrase.List(h.PluginDirs))
-	var others []string
-	for _, f := range Discover(h) {
-		switch {
-		case f.Name == mode && f.Err != nil:
-			text = f.Err.Error()
-		case f.Err == nil:
-			others = append(others, f.Name)
-		}
-	}
-	if len(others) == 0 {
-		return text
-	}
-	return text + "; found for other modes: " + phrase.List(others)
-}
-
-// unused returns the status of a plugin that no host runs.
-func unused(f launch.Found) admin.Plugin {
-	p := admin.Plugin{Name: f.Name, Path: f.Path, State: "unused"}
-	if f.Err != nil {
-		p.Why = f.Err.Error()
-	}
-	return p
-}
-
 // plugin returns the plugin of a mode. If its binary is missing, plugin reports that and
 // returns a plugin that fails to start, so that the host waits for it.
 func (in installed) plugin(mode string) launch.Plugin {
@@ -210,7 +164,7 @@ func (in installed) plugin(mode string) launch.Plugin {
 	}
 	p := launch.Plugin{
 		Name:      mode,
-		Path:      filepath.Join(searched(in.Begun)[0], launch.Prefix+mode),
+		Path:      filepath.Join(binaries.Dirs(in.Begun)[0], launch.Prefix+mode),
 		SHA256:    s.Plugins[mode].SHA256,
 		Address:   s.Plugins[mode].Address,
 		Debug:     s.Plugins[mode].Debug,
@@ -227,7 +181,7 @@ func (in installed) plugin(mode string) launch.Plugin {
 	if f := in.found(mode); f.Path != "" {
 		p.Path = f.Path
 	} else {
-		in.Reports.Report(report.Event{Warning: true, Reason: report.PluginDown, Object: mode, Message: missing(s, mode)})
+		in.Reports.Report(report.Event{Warning: true, Reason: report.PluginDown, Object: mode, Message: binaries.Missing(s, mode)})
 	}
 	return p
 }
@@ -300,14 +254,14 @@ func (set *Set) Unattended() []string {
 // leftovers returns what each mode's plugin would clean up.
 func (in installed) leftovers(ctx context.Context) []string {
 	var all []string
-	for _, f := range Discover(in.Now()) {
+	for _, f := range binaries.Discover(in.Now()) {
 		if f.Err != nil {
 			continue
 		}
-		limited, cancel := context.WithTimeout(ctx, askLimit)
-		left, err := wouldRemove(limited, f.Path, in.Now().Plugins[f.Name].SHA256, "--kube-proxy")
+		limited, cancel := context.WithTimeout(ctx, binaries.AskLimit)
+		left, err := binaries.WouldRemove(limited, f.Path, in.Now().Plugins[f.Name].SHA256, "--kube-proxy")
 		cancel()
-		if left = slices.DeleteFunc(left, isKept); err == nil && len(left) > 0 {
+		if left = slices.DeleteFunc(left, binaries.IsKept); err == nil && len(left) > 0 {
 			all = append(all, fmt.Sprintf("%s: %s%s", f.Name, left[0], phrase.AndMore(len(left)-1)))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/binaries"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/sdk"
@@ -162,7 +163,7 @@ func (set *Set) checkSwap(mode string) error {
 		return &admin.Error{Code: http.StatusBadRequest, What: "swap to " + strconv.Quote(mode), Why: "not a valid name: want lower-case letters, digits and -", Try: "pointsman plugin list"}
 	}
 	if !set.available(mode) {
-		return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(set.Now(), mode), Try: "pointsman plugin list"}
+		return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: binaries.Missing(set.Now(), mode), Try: "pointsman plugin list"}
 	}
 	set.mu.Lock()
 	defer set.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/pointsman/pointsman/host/binaries"
 	"github.com/pointsman/pointsman/host/canary"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
@@ -96,7 +96,7 @@ func (set *Set) Begin() error {
 		first = wanted
 	}
 	if !set.exists(first) {
-		return fmt.Errorf("mode %s: %w: %s; try: --mode NAME, or --plugin-dir DIR", first, ErrNoPlugin, missing(set.Begun, first))
+		return fmt.Errorf("mode %s: %w: %s; try: --mode NAME, or --plugin-dir DIR", first, ErrNoPlugin, binaries.Missing(set.Begun, first))
 	}
 	if err := set.optionsRefused(context.Background(), set.Begun, first); err != nil {
 		return err
@@ -514,6 +514,3 @@ func (r *reconciler) setFileMode(mode string) {
 	r.dropped, r.dryRun, r.fileMode = byOther, nil, mode
 	r.state.Facts = r.state.Facts.WithRequest(mode, mode, false)
 }
-
-// oneLine joins several errors into one line.
-func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

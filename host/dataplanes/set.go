@@ -19,6 +19,7 @@ import (
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/services"
 	"github.com/pointsman/pointsman/host/track"
 )
 
@@ -105,6 +106,9 @@ func (set *Set) Reload(c config.State) error {
 
 // serving returns the main dataplane: the one that serves, or that should serve if none does.
 func (r *reconciler) serving() *dataplane { return r.main.Load() }
+
+// Main is serving for queries.
+func (set *Set) Main() services.Dataplane { return set.serving() }
 
 // serves reports whether a dataplane serves, in the view of this host. Rules in the kernel serve
 // also while the process is away, unless the dataplane dies with its process.

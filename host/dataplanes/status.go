@@ -5,15 +5,16 @@ package dataplanes
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/binaries"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/services"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -27,23 +28,6 @@ func (set *Set) Serving() admin.Plugin { return set.serving().shown() }
 func (set *Set) Followed() admin.Sync {
 	s, _ := set.serving().sync()
 	return s
-}
-
-// Unserved returns the Services that are not served as specified, with the reasons, in order of
-// name.
-func (set *Set) Unserved() []admin.Problem {
-	list := []admin.Problem{}
-	_, followed := set.serving().sync()
-	for _, u := range unservedBy(followed) {
-		list = append(list, admin.Problem{Service: u.name.String(), Reason: u.reason, Why: u.why})
-	}
-	for _, s := range set.Tracker.Troubled() {
-		for _, p := range s.Problems {
-			list = append(list, admin.Problem{Service: s.Key.String(), Reason: health.ReasonOf(p.Reason), Why: p.Message})
-		}
-	}
-	slices.SortStableFunc(list, func(a, b admin.Problem) int { return cmp.Compare(a.Service, b.Service) })
-	return list
 }
 
 // Health returns the state of the dataplanes for probes and metrics: the main one first, then
@@ -63,10 +47,10 @@ func (set *Set) Health() []health.Dataplane {
 func (set *Set) Plugins() []admin.Plugin {
 	main := set.serving()
 	list := []admin.Plugin{main.shown()}
-	for _, f := range Discover(set.Now()) {
+	for _, f := range binaries.Discover(set.Now()) {
 		switch p := set.named(f.Name); {
 		case p == nil:
-			list = append(list, unused(f))
+			list = append(list, binaries.Unused(f))
 		case p != main:
 			other := p.shown()
 			other.InUse = false
@@ -122,23 +106,13 @@ func (set *Set) running(name string) (*dataplane, error) {
 		return p, nil
 	}
 	var there []string
-	for _, f := range Discover(set.Begun) {
+	for _, f := range binaries.Discover(set.Begun) {
 		there = append(there, f.Name)
 		if f.Name == name {
 			return nil, &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + set.serving().name, Try: "pointsman plugin check " + name}
 		}
 	}
-	return nil, UnknownPlugin(name, there)
-}
-
-// UnknownPlugin returns the error for a plugin that does not exist, with the names of those
-// that do.
-func UnknownPlugin(name string, there []string) *admin.Error {
-	e := admin.UnknownPlugin(name)
-	if len(there) > 0 {
-		e.What, e.Why = e.What+" in pluginDirs", "there is "+phrase.List(there)
-	}
-	return e
+	return nil, binaries.UnknownPlugin(name, there)
 }
 
 // shown returns the status of the dataplane's plugin.
@@ -181,33 +155,6 @@ func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	return s, c
 }
 
-// An unserved is a port of a Service that is not served as specified.
-type unserved struct {
-	name   sdk.Name
-	reason string // a reason from package health
-	why    string
-}
-
-// unservedBy returns the ports that a dataplane with this progress does not serve as specified.
-func unservedBy(c track.CursorStatus) []unserved {
-	var all []unserved
-	for _, f := range c.Failed {
-		reason, refusal := health.Failed, (*sdk.Refusal)(nil)
-		if errors.As(f.Err, &refusal) {
-			reason = health.Refused
-		}
-		all = append(all, unserved{f.Name, reason, f.Err.Error()})
-	}
-	for _, w := range c.Withheld {
-		all = append(all, unserved{w.Name, health.Withheld, lacks(w.Lacks)})
-	}
-	return all
-}
-
-func lacks(features []sdk.Feature) string {
-	return "the dataplane does not support " + phrase.List(features)
-}
-
 // health returns the state of the dataplane for probes and metrics.
 func (p *dataplane) health() health.Dataplane {
 	s := p.shownStatus()
@@ -230,8 +177,8 @@ func (p *dataplane) health() health.Dataplane {
 		Unserved:   make(map[string]int),
 		Dropped:    make(map[string]uint64),
 	}
-	for _, u := range unservedBy(followed) {
-		h.Unserved[u.reason]++
+	for _, u := range services.UnservedBy(followed) {
+		h.Unserved[u.Reason]++
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pointsman/pointsman/host/health"
+	"github.com/pointsman/pointsman/host/services"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -44,7 +45,7 @@ func TestUnserved(t *testing.T) {
 	var got []string
 	listed := make(map[string]int)
 	set := newSet(Settings{Tracker: tracker}, p)
-	for _, u := range set.Unserved() {
+	for _, u := range (services.Queries{Tracker: tracker, Serving: set.Main}).Unserved() {
 		got = append(got, u.Service+" "+u.Reason+": "+u.Why)
 		listed[u.Reason]++
 	}

@@ -325,7 +325,7 @@ func (r *reconciler) shownResult(o result) *admin.Swapped {
 	if o.at.IsZero() {
 		return nil
 	}
-	s := &admin.Swapped{From: o.From, To: o.To, At: o.at, Seconds: o.took.Seconds(), Error: oneLine(o.err), Left: oneLine(o.left), Stays: o.stays, Undone: o.undone, DryRun: o.DryRun}
+	s := &admin.Swapped{From: o.From, To: o.To, At: o.at, Seconds: o.took.Seconds(), Error: phrase.OneLine(o.err), Left: phrase.OneLine(o.left), Stays: o.stays, Undone: o.undone, DryRun: o.DryRun}
 	if o.err == plane.ByDryRun {
 		s.Error = ""
 	}

@@ -77,3 +77,6 @@ func Round(d time.Duration) time.Duration {
 	}
 	return d.Round(time.Second)
 }
+
+// OneLine joins the lines of a text, such as those of several errors.
+func OneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

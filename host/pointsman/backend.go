@@ -17,18 +17,20 @@ import (
 	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/services"
 	"github.com/pointsman/pointsman/host/watch"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // backend returns the functions that answer the admin socket and the status page.
 func (h *host) backend() admin.Backend {
+	q := h.queries()
 	return admin.Backend{
 		Status:   h.status,
-		Services: h.dataplanes.Services,
+		Services: q.Services,
 		Service:  h.service,
-		Explain:  h.dataplanes.Explain,
-		Watch:    h.dataplanes.Watch,
+		Explain:  q.Explain,
+		Watch:    q.Watch,
 		Plugins:  h.dataplanes.Plugins,
 		Config:   h.config,
 		Events:   h.recentEvents,
@@ -37,10 +39,15 @@ func (h *host) backend() admin.Backend {
 		Metrics:  h.servers.Metrics(),
 		Log:      serverLog(h.log, "admin"),
 		Mode:     h.dataplanes.Show,
-		Diff:     h.dataplanes.Diff,
+		Diff:     q.Diff,
 		Swap:     h.dataplanes.SwapTo,
 		Reset:    h.dataplanes.Reset,
 	}
+}
+
+// queries returns what answers questions about Services.
+func (h *host) queries() services.Queries {
+	return services.Queries{Tracker: h.tracker, Serving: h.dataplanes.Main, Swap: h.dataplanes.UnderWay}
 }
 
 func (h *host) status() admin.Status {
@@ -61,7 +68,7 @@ func (h *host) status() admin.Status {
 	}
 	s.Swap, s.LastSwap = h.dataplanes.UnderWay(), h.dataplanes.LastSwap()
 	s.Dataplane.APIVersion, s.Dataplane.Kind = admin.APIVersion, "Plugin"
-	s.Sync, s.Unserved = h.dataplanes.Followed(), h.dataplanes.Unserved()
+	s.Sync, s.Unserved = h.dataplanes.Followed(), h.queries().Unserved()
 	j := h.servers.Assess()
 	s.Probes = admin.Probes{Healthz: j.Healthy && j.Eligible, Livez: j.Live, Readyz: j.Ready}
 	o := observations{
@@ -87,7 +94,7 @@ func (h *host) warningCounts() map[string]int {
 
 // service returns one Service with its recent events.
 func (h *host) service(ctx context.Context, namespace, name string) (admin.ServiceDetail, error) {
-	s, err := h.dataplanes.Service(ctx, namespace, name)
+	s, err := h.queries().Service(ctx, namespace, name)
 	s.Events = slices.DeleteFunc(h.recentEvents(), func(e admin.Event) bool {
 		return !isAbout(e.Object, namespace+"/"+name) && !slices.ContainsFunc(s.EndpointSlices, func(slice string) bool {
 			return e.Object == "EndpointSlice "+namespace+"/"+slice

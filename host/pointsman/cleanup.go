@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/binaries"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/plane"
@@ -81,7 +81,7 @@ type cleaner struct {
 
 // clean runs the cleanup of each plugin, also after one fails, and deletes the record of the last mode.
 func (j *cleaner) clean(ctx context.Context) error {
-	found := dataplanes.Discover(j.settings)
+	found := binaries.Discover(j.settings)
 	if len(found) == 0 {
 		return fmt.Errorf("no plugins in %s; try: --plugin-dir DIR", phrase.List(j.settings.PluginDirs))
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pointsman/pointsman/host/dataplanes"
+	"github.com/pointsman/pointsman/host/binaries"
 )
 
 // completionTimeout limits how long a completion waits for the host, because the user waits at the
@@ -32,7 +32,7 @@ func completePlugins(c *cobra.Command, args []string, word string) (names []stri
 			names = append(names, cobra.CompletionWithDesc(p.Name, p.State))
 		}
 	} else if s, err := settings(c); err == nil {
-		for _, f := range dataplanes.Discover(s) {
+		for _, f := range binaries.Discover(s) {
 			names = append(names, f.Name)
 		}
 	}

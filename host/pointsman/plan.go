@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/binaries"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
@@ -57,13 +57,13 @@ func planMove(c *cobra.Command) (admin.MovePlan, error) {
 		return admin.MovePlan{}, err
 	}
 	var plugins []string
-	for _, f := range dataplanes.Discover(h) {
+	for _, f := range binaries.Discover(h) {
 		plugins = append(plugins, f.Name)
 	}
 	if !slices.Contains(plugins, h.Mode) {
-		return admin.MovePlan{}, dataplanes.UnknownPlugin(h.Mode, plugins)
+		return admin.MovePlan{}, binaries.UnknownPlugin(h.Mode, plugins)
 	}
-	theirs, left := kubeProxyMode(h), dataplanes.LeftOfKubeProxy(c.Context(), h, h.Mode)
+	theirs, left := kubeProxyMode(h), binaries.LeftOfKubeProxy(c.Context(), h, h.Mode)
 	p := admin.MovePlan{
 		Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "MovePlan"}, Config: h.From.Path, From: theirs, To: h.Mode,
 		Settings: append(phrase.Texts(h.From.Warnings), unusedOptions(theirs, h.Mode, h.Plugins[theirs].Options)...),

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/binaries"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/launch"
 )
 
@@ -35,7 +35,7 @@ func pluginCheckVerb() *cobra.Command {
 		if options != "" {
 			plugin.Options = []byte(options)
 		}
-		check, err := dataplanes.Check(c.Context(), found, plugin)
+		check, err := binaries.Check(c.Context(), found, plugin)
 		if err == nil && !check.Runs {
 			err = errRefused
 		}
@@ -74,13 +74,13 @@ func binaryOf(c *cobra.Command, args []string) (launch.Found, config.Plugin, err
 		return launch.Found{}, config.Plugin{}, usageError{errors.New("mode auto names no plugin; try: pointsman plugin check NAME")}
 	}
 	var names []string
-	for _, f := range dataplanes.Discover(s) {
+	for _, f := range binaries.Discover(s) {
 		if f.Name == name {
 			return f, s.Plugins[name], nil
 		}
 		names = append(names, f.Name)
 	}
-	return launch.Found{}, config.Plugin{}, dataplanes.UnknownPlugin(name, names)
+	return launch.Found{}, config.Plugin{}, binaries.UnknownPlugin(name, names)
 }
 
 // binaryAt returns the plugin at a path. A path has a separator, and a name has none.

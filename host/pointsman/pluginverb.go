@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
-	"github.com/pointsman/pointsman/host/dataplanes"
+	"github.com/pointsman/pointsman/host/binaries"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 )
@@ -54,8 +54,8 @@ func plugins(c *cobra.Command) (admin.PluginList, error) {
 		return list, err
 	}
 	list = admin.PluginList{Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "PluginList"}, Items: []admin.Plugin{}}
-	for _, f := range dataplanes.Discover(s) {
-		list.Items = append(list.Items, dataplanes.Describe(c.Context(), f, s.Plugins[f.Name].SHA256))
+	for _, f := range binaries.Discover(s) {
+		list.Items = append(list.Items, binaries.Describe(c.Context(), f, s.Plugins[f.Name].SHA256))
 	}
 	return list, nil
 }
@@ -74,7 +74,7 @@ func pluginInfoVerb() *cobra.Command {
 // plugin returns the plugin with a name or path. If the host does not use it, its binary describes it.
 func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 	if f, ok := binaryAt(name); ok {
-		p := dataplanes.Describe(c.Context(), f, "")
+		p := binaries.Describe(c.Context(), f, "")
 		if p.Why != "" {
 			return p, errors.New(p.Why)
 		}
@@ -97,9 +97,9 @@ func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 		if err != nil {
 			return p, err
 		}
-		return dataplanes.Describe(c.Context(), launch.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
+		return binaries.Describe(c.Context(), launch.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
 	}
-	return admin.Plugin{}, dataplanes.UnknownPlugin(name, names)
+	return admin.Plugin{}, binaries.UnknownPlugin(name, names)
 }
 
 func writePlugin(w io.Writer, p admin.Plugin) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pointsman/pointsman/host/binaries"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/watch"
 )
 
@@ -35,7 +35,7 @@ func configValidateVerb() *cobra.Command {
 		}
 		var problems, notes config.Problems
 		if !fileOnly {
-			problems, notes = dataplanes.Validate(c.Context(), h)
+			problems, notes = binaries.Validate(c.Context(), h)
 			problems = append(kubeconfigProblems(h), problems...)
 		}
 		for _, w := range append(h.From.Warnings, notes...) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package services
 
 import (
 	"errors"
@@ -18,9 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pointsman/pointsman/host/admin"
-	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // pods of a node in these tests, and what else is there.
@@ -30,9 +30,52 @@ const (
 	client    = "198.18.0.1"
 )
 
-// explained returns a Set on a node that recognizes pods by detector. Service web has two endpoints, one of them on
+// clusterService returns a Service of type ClusterIP without endpoints.
+func clusterService(name string, addr netip.Addr, protocol corev1.Protocol) *corev1.Service {
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	svc.Spec = corev1.ServiceSpec{
+		Type: corev1.ServiceTypeClusterIP, ClusterIP: addr.String(), ClusterIPs: []string{addr.String()},
+		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []corev1.ServicePort{{Protocol: protocol, Port: 80}},
+	}
+	return svc
+}
+
+// A fake is a dataplane without a process. Without a cursor it has no session either.
+type fake struct{ cursor *track.Cursor }
+
+func (fake) Name() string { return "m" }
+
+func (fake) Process() (*wire.Remote, error) { return nil, errors.New("no process is running") }
+
+func (fake) Features() []sdk.Feature { return []sdk.Feature{sdk.FeatureIPv4} }
+
+func (f fake) Progress() track.CursorStatus { return f.cursor.Status() }
+
+func (f fake) Standing(port sdk.Name) track.Standing {
+	if f.cursor == nil {
+		return track.Standing{Pending: true}
+	}
+	return f.cursor.Standing(port)
+}
+
+// confirmed returns a fake that has confirmed the whole state.
+func confirmed(tracker *track.Tracker) fake {
+	f := fake{tracker.Cursor(sdk.Description{Name: "m", Features: fake{}.Features()})}
+	if u, ok := f.cursor.Next(); ok {
+		f.cursor.Ack(u.To, nil)
+	}
+	return f
+}
+
+// queries returns the Queries of a node on which a fake serves.
+func queries(tracker *track.Tracker) Queries {
+	f := confirmed(tracker)
+	return Queries{Tracker: tracker, Serving: func() Dataplane { return f }, Swap: func() *admin.Swap { return nil }}
+}
+
+// explained returns the Queries of a node that recognizes pods by detector. Service web has two endpoints, one of them on
 // this node; near has the Local policy for callers from outside, and no endpoint on this node; none has no endpoint.
-func explained(t *testing.T, detector sdk.Pods) *Set {
+func explained(t *testing.T, detector sdk.Pods) Queries {
 	t.Helper()
 	tracker := track.New(nil)
 	tracker.Configure(track.Facts{NodeName: "one", Pods: detector})
@@ -67,9 +110,7 @@ func explained(t *testing.T, detector sdk.Pods) *Set {
 	slice("near", at("two", "10.244.2.2"))
 	service("none", "172.30.0.3", nil)
 	tracker.Synced()
-	p := filled(t, "m", tracker, sdk.FeatureIPv4)
-	set := newSet(Settings{Tracker: tracker, Reports: p.host.Reports, Begun: &config.Host{}}, p)
-	return set
+	return queries(tracker)
 }
 
 // TestExplain checks the verdict for a packet, which is that of the contract, and the remedies. The dataplane has no
@@ -154,20 +195,19 @@ func shares(x admin.Explanation) string {
 func TestBeforeTheSource(t *testing.T) {
 	t.Parallel()
 	tracker := track.New(nil)
-	p := filled(t, "m", tracker, sdk.FeatureIPv4)
-	set := newSet(Settings{Tracker: tracker, Reports: p.host.Reports, Begun: &config.Host{}}, p)
+	queried := queries(tracker)
 	q, _ := admin.ParseQuestion("node", "172.30.0.1:80")
-	x, err := set.Explain(t.Context(), q)
+	x, err := queried.Explain(t.Context(), q)
 	if err != nil || x.Verdict != admin.VerdictCannotTell || len(x.Steps) != 1 || !strings.Contains(x.Steps[0].Answer, "has not answered yet") {
 		t.Errorf("%+v, %v", x, err)
 	}
-	if _, err := set.Service(t.Context(), "shop", "web"); err == nil || !strings.Contains(err.Error(), "has not answered yet") {
+	if _, err := queried.Service(t.Context(), "shop", "web"); err == nil || !strings.Contains(err.Error(), "has not answered yet") {
 		t.Errorf("a Service: %v", err)
 	}
-	if _, unknown := set.Services(); !strings.Contains(unknown, "has not answered yet") {
+	if _, unknown := queried.Services(); !strings.Contains(unknown, "has not answered yet") {
 		t.Errorf("the list of Services is complete, with unknown %q", unknown)
 	}
-	if set.Unanswered() == "" || explained(t, sdk.Pods{}).Unanswered() != "" {
+	if queried.Unanswered() == "" || explained(t, sdk.Pods{}).Unanswered() != "" {
 		t.Error("Unanswered does not depend on the source")
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package services
 
 import (
 	"context"
@@ -23,27 +23,27 @@ const diffLimit = 25 * time.Second
 const maxChanges = 10_000
 
 // Diff compares what the serving dataplane should serve with what it reads from the kernel.
-func (set *Set) Diff(ctx context.Context) (admin.Diff, error) {
+func (q Queries) Diff(ctx context.Context) (admin.Diff, error) {
 	ctx, cancel := context.WithTimeout(ctx, diffLimit)
 	defer cancel()
-	p := set.serving()
-	d := admin.Diff{Mode: p.name, Changes: []admin.Change{}, Unserved: []admin.Problem{}}
-	if s := set.UnderWay(); s != nil {
+	p := q.Serving()
+	d := admin.Diff{Mode: p.Name(), Changes: []admin.Change{}, Unserved: []admin.Problem{}}
+	if s := q.Swap(); s != nil {
 		d.Notes = append(d.Notes, fmt.Sprintf("a swap from %s to %s is in progress: %s", s.From, s.To, s.Stage))
 	}
-	if n := set.Followed().Pending; n > 0 {
+	if n := p.Progress().Pending; n > 0 {
 		d.Notes = append(d.Notes, "not confirmed yet by the dataplane, and perhaps among the changes: "+phrase.Count(n, "port"))
 	}
-	u, known := set.Tracker.Whole(p.description().Features)
+	u, known := q.Tracker.Whole(p.Features())
 	if !known {
-		return d, &admin.Error{Code: http.StatusServiceUnavailable, What: "diff of " + p.name, Why: "the Services have not been read completely yet", Try: "pointsman status"}
+		return d, &admin.Error{Code: http.StatusServiceUnavailable, What: "diff of " + p.Name(), Why: "the Services have not been read completely yet", Try: "pointsman status"}
 	}
-	found, err := p.inspect(ctx, everyName)
+	found, err := Inspect(ctx, p, func(sdk.Name) bool { return true })
 	if err != nil {
 		return d, err
 	}
 	for _, svc := range u.Set {
-		if err := p.standing(svc.Name).Err; err != nil {
+		if err := p.Standing(svc.Name).Err; err != nil {
 			d.Unserved = append(d.Unserved, admin.Problem{Service: svc.Name.String(), Reason: health.Failed, Why: err.Error()})
 		} else {
 			addChanges(&d, svc, found[svc.Name])
@@ -59,7 +59,7 @@ func (set *Set) Diff(ctx context.Context) (admin.Diff, error) {
 
 // addChanges adds the frontends of a Service that are not served as desired.
 func addChanges(d *admin.Diff, s sdk.Service, served []sdk.Served) {
-	for _, row := range compare(s, served) {
+	for _, row := range Compare(s, served) {
 		switch {
 		case row.Differs == "":
 		case len(d.Changes) == maxChanges:

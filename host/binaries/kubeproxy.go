@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package binaries
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftov
 			flags = nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, verbLimit)
-		items, err := wouldRemove(ctx, f.Path, h.Plugins[f.Name].SHA256, flags...)
+		items, err := WouldRemove(ctx, f.Path, h.Plugins[f.Name].SHA256, flags...)
 		cancel()
 		switch {
 		case err != nil && f.Name == mode:
@@ -62,17 +62,17 @@ func (l *Leftovers) classify(taken []string) {
 	l.Removable = slices.Compact(l.Removable)
 	removed := slices.Concat(l.Removable, taken)
 	for _, item := range l.Removable {
-		if isKept(item) && !isKeptBy(item, removed) {
+		if IsKept(item) && !isKeptBy(item, removed) {
 			l.Kept = append(l.Kept, item)
 		}
 	}
 	l.Removable = slices.DeleteFunc(l.Removable, func(item string) bool {
-		return isKept(item) || slices.Contains(taken, item) || isShared(item)
+		return IsKept(item) || slices.Contains(taken, item) || isShared(item)
 	})
 }
 
-// isKept reports whether an item of a cleanup is kept: "iptables-nft: keep …".
-func isKept(item string) bool { return strings.Contains(item, ": keep ") }
+// IsKept reports whether an item of a cleanup is kept: "iptables-nft: keep …".
+func IsKept(item string) bool { return strings.Contains(item, ": keep ") }
 
 // isKeptBy reports whether an item is kept only because of a rule in a chain that another
 // plugin, or the mode that takes over, removes.

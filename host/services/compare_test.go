@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package services
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func TestCompare(t *testing.T) {
 			[]string{"", "", "it is unexpected"}},
 	} {
 		var got []string
-		for _, row := range compare(s, tt.found) {
+		for _, row := range Compare(s, tt.found) {
 			got = append(got, row.Differs)
 		}
 		if !slices.Equal(got, tt.want) {
@@ -65,14 +65,14 @@ func TestDifferences(t *testing.T) {
 		sent = append(sent, sdk.Service{Name: name, Frontends: []sdk.Frontend{f}})
 		found[name] = []sdk.Served{{Name: name, Frontend: f}, {Name: name, Frontend: sdk.Frontend{Addr: netip.MustParseAddrPort("192.0.2.99:80")}}}
 	}
-	if err := differences(sent, found); err != nil {
+	if err := Differences(sent, found); err != nil {
 		t.Error(err)
 	}
 	delete(found, sent[0].Name)
-	if err := differences(sent, found); err == nil || !strings.Contains(err.Error(), "shop/web0") || strings.Contains(err.Error(), "web1") {
+	if err := Differences(sent, found); err == nil || !strings.Contains(err.Error(), "shop/web0") || strings.Contains(err.Error(), "web1") {
 		t.Errorf("one frontend is missing: %v", err)
 	}
-	if err := differences(sent, nil); err == nil || !strings.Contains(err.Error(), "web2") || !strings.Contains(err.Error(), " and 2 more; Inspect names no frontend") {
+	if err := Differences(sent, nil); err == nil || !strings.Contains(err.Error(), "web2") || !strings.Contains(err.Error(), " and 2 more; Inspect names no frontend") {
 		t.Errorf("all frontends are missing: %v", err)
 	}
 }

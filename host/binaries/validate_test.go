@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package binaries
 
 import (
 	"fmt"
@@ -18,6 +18,12 @@ import (
 
 // scripted is a plugin with a fixed answer to check.
 const scripted = "#!/bin/sh\necho '%s'\n"
+
+// Answers to check.
+const (
+	runs  = `{"runs":true,"notes":[]}`
+	unfit = `{"runs":false,"why":"no such table"}`
+)
 
 // validated returns the result of Validate for a file with this body, beside a plugin acme with this answer
 // to check.
@@ -72,30 +78,5 @@ func TestValidate(t *testing.T) {
 				t.Errorf("problems:\n%s\nwant\n%s\nnotes: %q, want %q", strings.Join(problems, "\n"), strings.Join(c.problems, "\n"), notes, c.notes)
 			}
 		})
-	}
-}
-
-// TestFixedOptions: changes of options that the schema marks as fixed are refused.
-func TestFixedOptions(t *testing.T) {
-	const text = `{"properties":{"backend":{"default":"auto","x-pointsman-fixed":true},"depth":{}}}`
-	for name, c := range map[string]struct {
-		runs, wants string
-		refused     bool
-	}{
-		"the same":                         {`{"backend":"nft"}`, `{"backend":"nft"}`, false},
-		"another":                          {`{"backend":"nft"}`, `{"backend":"legacy"}`, true},
-		"no more":                          {`{"backend":"nft"}`, ``, true},
-		"the default":                      {``, `{"backend":"auto"}`, false},
-		"an option that is not fixed":      {`{"depth":1}`, `{"depth":2}`, false},
-		"another option that is not fixed": {`{"depth":1}`, `{"backend":"nft","depth":2}`, true},
-	} {
-		h := &config.Host{Plugins: map[string]config.Plugin{"acme": {Options: []byte(c.wants)}}}
-		problems := fixedChanged(h, "acme", []byte(text), []byte(c.runs))
-		if (len(problems) > 0) != c.refused {
-			t.Errorf("%s: %v", name, problems)
-		}
-		if c.refused && problems[0].Field != "plugins.acme.options.backend" {
-			t.Errorf("%s: the problem is about %s", name, problems[0].Field)
-		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package binaries
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// askLimit limits how long a plugin's binary may take to answer.
-const askLimit = 20 * time.Second
+// AskLimit limits how long a plugin's binary may take to answer.
+const AskLimit = 20 * time.Second
 
 // verbLimit is the limit when only an operator waits. A large or busy node needs more time to
 // answer.
@@ -29,18 +29,18 @@ var errNoAnswer = errors.New("no answer in JSON")
 
 // Describe returns a plugin that no host runs, with its binary's description of itself.
 func Describe(ctx context.Context, f launch.Found, sum string) admin.Plugin {
-	p := unused(f)
+	p := Unused(f)
 	p.APIVersion, p.Kind = admin.APIVersion, "Plugin"
 	if f.Err != nil {
 		return p
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	d, err := answer[struct {
+	d, err := Decode[struct {
 		Version          string
 		Features, Limits []string
 		Options          json.RawMessage
-	}](verb(ctx, f.Path, sum, "describe", "-o", "json"))
+	}](Run(ctx, f.Path, sum, "describe", "-o", "json"))
 	if err != nil {
 		p.Why = err.Error()
 		return p
@@ -57,34 +57,29 @@ func Check(ctx context.Context, f launch.Found, p config.Plugin) (admin.Check, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, verbLimit)
 	defer cancel()
-	c, err := check(ctx, f.Path, p.SHA256, p.Options)
+	words := []string{"check", "-o", "json"}
+	if len(p.Options) > 0 {
+		words = append(words, "--options", string(p.Options))
+	}
+	c, err := Decode[admin.Check](Run(ctx, f.Path, p.SHA256, words...))
 	c.APIVersion, c.Kind, c.Name, c.Path = admin.APIVersion, "Check", f.Name, f.Path
 	return c, err
 }
 
-// check asks a plugin's binary whether it can run on this node.
-func check(ctx context.Context, path, sum string, options []byte) (admin.Check, error) {
-	words := []string{"check", "-o", "json"}
-	if len(options) > 0 {
-		words = append(words, "--options", string(options))
-	}
-	return answer[admin.Check](verb(ctx, path, sum, words...))
-}
-
-// wouldRemove returns what a plugin's binary would clean up.
-func wouldRemove(ctx context.Context, path, sum string, flags ...string) ([]string, error) {
-	cleaned, err := answer[struct {
+// WouldRemove returns what a plugin's binary would clean up.
+func WouldRemove(ctx context.Context, path, sum string, flags ...string) ([]string, error) {
+	cleaned, err := Decode[struct {
 		Removed []string
 		Error   string
-	}](verb(ctx, path, sum, append([]string{"cleanup", "--dry-run", "-o", "json"}, flags...)...))
+	}](Run(ctx, path, sum, append([]string{"cleanup", "--dry-run", "-o", "json"}, flags...)...))
 	if err == nil && cleaned.Error != "" {
 		err = errors.New(cleaned.Error)
 	}
 	return cleaned.Removed, err
 }
 
-// answer decodes the output of a verb. A failed verb may report the reason in its output.
-func answer[T any](printed []byte, failed error) (T, error) {
+// Decode decodes the output of a verb. A failed verb may report the reason in its output.
+func Decode[T any](printed []byte, failed error) (T, error) {
 	var t T
 	if len(printed) == 0 && failed != nil {
 		if exit := new(exec.ExitError); errors.As(failed, &exit) && exit.ExitCode() == wire.ExitUsage {
@@ -100,9 +95,9 @@ func answer[T any](printed []byte, failed error) (T, error) {
 	return t, nil
 }
 
-// verb runs a verb of a plugin's binary until ctx ends, and returns its output. The file must meet the conditions of
+// Run runs a verb of a plugin's binary until ctx ends, and returns its output. The file must meet the conditions of
 // launch.OpenBinary, as for running the plugin.
-func verb(ctx context.Context, path, sum string, words ...string) ([]byte, error) {
+func Run(ctx context.Context, path, sum string, words ...string) ([]byte, error) {
 	binary, err := launch.OpenBinary(path, sum)
 	if err != nil {
 		return nil, err

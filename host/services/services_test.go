@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package services
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -21,28 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pointsman/pointsman/host/admin"
-	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/health"
-	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
-
-// plugins installs scripts as the binaries of modes, and returns settings that find only these.
-func plugins(t *testing.T, scripts map[string]string) *config.Host {
-	t.Helper()
-	if runtime.GOOS == "windows" {
-		t.Skip("needs a shell: the plugins here are scripts")
-	}
-	dir := t.TempDir()
-	for mode, cases := range scripts {
-		text := "#!/bin/sh\ncase \"$*\" in\n" + cases + "\n*) echo no such verb >&2; exit 64;;\nesac\n"
-		if err := os.WriteFile(filepath.Join(dir, launch.Prefix+mode), []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return &config.Host{PluginDirs: []string{dir}}
-}
 
 // TestAddChanges lists frontends that differ, up to a number, and counts the rest.
 func TestAddChanges(t *testing.T) {
@@ -72,17 +49,17 @@ func TestState(t *testing.T) {
 	tracker.SetService(clusterService("web", netip.MustParseAddr("172.30.0.2"), corev1.ProtocolTCP))
 	tracker.SetService(clusterService("zone", netip.MustParseAddr("172.30.0.2"), corev1.ProtocolTCP)) // as web has
 	tracker.Synced()
-	p := filled(t, "m", tracker, sdk.FeatureIPv4)
-	state := func(p *dataplane, service string) (string, string) {
+	p := confirmed(tracker)
+	stateIn := func(p Dataplane, service string) (string, string) {
 		s, known := tracker.Service(track.Key{Namespace: "shop", Name: service})
 		if !known {
 			t.Fatalf("no Service %s", service)
 		}
-		got := p.service(s).Ports[0]
+		got := portsOf(s, p).Ports[0]
 		return got.State, got.Why
 	}
 	for service, want := range map[string]string{"phone": health.Withheld, "web": health.NoEndpoints, "zone": health.Conflict} {
-		if got, why := state(p, service); got != want {
+		if got, why := stateIn(p, service); got != want {
 			t.Errorf("%s is %s (%s), want %s", service, got, why, want)
 		}
 	}
@@ -90,10 +67,10 @@ func TestState(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}}}, Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(80))}},
 	})
-	if got, why := state(p, "web"); got != health.NoEndpoints || !strings.Contains(why, `asks for port "" (tcp), and its EndpointSlices have only "http" (tcp)`) {
+	if got, why := stateIn(p, "web"); got != health.NoEndpoints || !strings.Contains(why, `asks for port "" (tcp), and its EndpointSlices have only "http" (tcp)`) {
 		t.Errorf("with a port of another name web is %s (%s)", got, why)
 	}
-	if got, _ := state(idleOf("away", tracker), "web"); got != health.Pending {
+	if got, _ := stateIn(fake{}, "web"); got != health.Pending {
 		t.Errorf("without a session web is %s", got)
 	}
 	name := sdk.Name{Namespace: "shop", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4}
@@ -102,12 +79,12 @@ func TestState(t *testing.T) {
 		want string
 	}{{errors.New("no room"), health.Failed}, {&sdk.Refusal{Why: "it will not"}, health.Refused}} {
 		tracker.SetService(withPort(clusterService("web", netip.MustParseAddr("172.30.0.2"), corev1.ProtocolTCP), 80+int32(len(c.want))))
-		u, ok := p.session.cursor.Next()
+		u, ok := p.cursor.Next()
 		if !ok {
 			t.Fatal("there is nothing to send")
 		}
-		p.session.cursor.Ack(u.To, []sdk.Failure{{Name: name, Err: c.err}})
-		if got, why := state(p, "web"); got != c.want || !strings.Contains(why, c.err.Error()) {
+		p.cursor.Ack(u.To, []sdk.Failure{{Name: name, Err: c.err}})
+		if got, why := stateIn(p, "web"); got != c.want || !strings.Contains(why, c.err.Error()) {
 			t.Errorf("after %v web is %s (%s)", c.err, got, why)
 		}
 	}
@@ -121,53 +98,16 @@ func withPort(svc *corev1.Service, port int32) *corev1.Service {
 // TestUnknownService names the missing Service.
 func TestUnknownService(t *testing.T) {
 	t.Parallel()
-	set := explained(t, sdk.Pods{})
-	_, err := set.Service(t.Context(), "shop", "wbe")
+	q := explained(t, sdk.Pods{})
+	_, err := q.Service(t.Context(), "shop", "wbe")
 	if e := new(admin.Error); !errors.As(err, &e) || e.Code != http.StatusNotFound || !strings.Contains(e.What, "shop/wbe") {
 		t.Errorf("%v", err)
 	}
-	detail, err := set.Service(t.Context(), "shop", "web")
+	detail, err := q.Service(t.Context(), "shop", "web")
 	if err != nil || detail.KernelUnread == "" || len(detail.Ports) != 1 || len(detail.Ports[0].Endpoints) != 2 || detail.Ports[0].AffinitySeconds != int(3*time.Hour/time.Second) {
 		t.Errorf("%+v, %v", detail, err)
 	}
-	if all, unknown := set.Services(); unknown != "" || len(all) != 3 || all[0].Name != "near" || !slices.Equal(all[0].Ports[0].Policies, []string{"cluster", "local"}) {
+	if all, unknown := q.Services(); unknown != "" || len(all) != 3 || all[0].Name != "near" || !slices.Equal(all[0].Ports[0].Policies, []string{"cluster", "local"}) {
 		t.Errorf("%+v", all)
-	}
-}
-
-// TestVerbIsEnded: if a plugin's binary does not answer in time, the error says so.
-func TestVerbIsEnded(t *testing.T) {
-	h := plugins(t, map[string]string{"slow": "*) exec sleep 600;;"})
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := verb(ctx, filepath.Join(h.PluginDirs[0], launch.Prefix+"slow"), "", "check")
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "killed before it answered") {
-		t.Errorf("found %v", err)
-	}
-}
-
-// TestLeftOfKubeProxy lists what the plugins would remove, without what the mode takes over, what
-// all modes share, and what rules of other programs refer to.
-func TestLeftOfKubeProxy(t *testing.T) {
-	removes := func(flags string, items ...string) string {
-		return fmt.Sprintf("'cleanup --dry-run -o json%s') echo '{\"removed\":[%s]}';;", flags, `"`+strings.Join(items, `","`)+`"`)
-	}
-	const chain, keep, masq, device = "iptables-nft: chain KUBE-SERVICES", "iptables-nft: keep chain KUBE-FORWARD", "iptables-nft: chain KUBE-MARK-MASQ", "device kube-ipvs0"
-	h := plugins(t, map[string]string{
-		"taker": removes("", chain),
-		"other": removes(" --kube-proxy", device, chain, keep, masq),
-		"third": removes(" --kube-proxy", device),
-		"mute":  "",
-	})
-	l := LeftOfKubeProxy(t.Context(), h, "taker")
-	if !slices.Equal(l.Removable, []string{device}) || !slices.Equal(l.Kept, []string{keep}) {
-		t.Errorf("%+v", l)
-	}
-	if len(l.Unknown) != 1 || !strings.Contains(l.Unknown[0], "mute did not say what it would clean up of kube-proxy") {
-		t.Errorf("not known: %q", l.Unknown)
-	}
-	l = LeftOfKubeProxy(t.Context(), h, "mute")
-	if len(l.Removable)+len(l.Kept) > 0 || len(l.Unknown) == 0 || !strings.Contains(l.Unknown[0], "mute did not say what it would take over from kube-proxy") {
-		t.Errorf("for a mode that does not report what it takes over: %+v", l)
 	}
 }

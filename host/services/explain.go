@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package services
 
 import (
 	"context"
@@ -31,21 +31,21 @@ func errPodName(q admin.Question) error {
 
 // Explain answers a question about a packet on this node: the verdict of the contract and its reasons, what the serving
 // dataplane has at the frontend, and the way of the packet through the rules of the node.
-func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanation, error) {
-	if q.Pod != "" {
-		return admin.Explanation{}, errPodName(q)
+func (q Queries) Explain(ctx context.Context, asked admin.Question) (admin.Explanation, error) {
+	if asked.Pod != "" {
+		return admin.Explanation{}, errPodName(asked)
 	}
 	own, err := addressesNow()
 	if err != nil {
 		return admin.Explanation{}, err
 	}
-	x := explanation{Explanation: admin.Explanation{Question: q, Steps: []admin.Step{}, Endpoints: []admin.Share{}}, node: set.Tracker.Node(), own: own}
-	if why := set.Unanswered(); why != "" {
+	x := explanation{Explanation: admin.Explanation{Question: asked, Steps: []admin.Step{}, Endpoints: []admin.Share{}}, node: q.Tracker.Node(), own: own}
+	if why := q.Unanswered(); why != "" {
 		x.step("source", why)
 		x.Verdict = admin.VerdictCannotTell
 		return x.Explanation, nil
 	}
-	m := set.Tracker.Match(q.To, protocols[q.Protocol], own)
+	m := q.Tracker.Match(asked.To, protocols[asked.Protocol], own)
 	if m.Why != "" {
 		x.step("frontend", "none: "+m.Why)
 		x.Verdict = admin.VerdictPass
@@ -56,18 +56,18 @@ func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanatio
 		x.Service, x.Frontend = m.Service.Name.String(), m.Frontend.String()
 		x.step("frontend", fmt.Sprintf("%s of %s", x.Frontend, x.Service))
 		x.decide(m)
-		set.observe(ctx, &x, m)
+		q.observe(ctx, &x, m)
 	}
-	if q.Try && q.Protocol == "tcp" {
+	if asked.Try && asked.Protocol == "tcp" {
 		x.connect(ctx)
 	}
-	set.walk(ctx, &x, m)
+	q.walk(ctx, &x, m)
 	return x.Explanation, nil
 }
 
 // Unanswered returns the reason why the set of Services is not known yet, or "" if it is known.
-func (set *Set) Unanswered() string {
-	if set.Tracker.HasSynced() {
+func (q Queries) Unanswered() string {
+	if q.Tracker.HasSynced() {
 		return ""
 	}
 	return "it has not answered yet, so the Services are not known; see pointsman status"
@@ -178,15 +178,15 @@ func (x *explanation) nodeAddr() netip.Addr {
 }
 
 // observe adds what the dataplane has at the frontend, and which endpoints it does not use.
-func (set *Set) observe(ctx context.Context, x *explanation, m track.Match) {
+func (q Queries) observe(ctx context.Context, x *explanation, m track.Match) {
 	key := track.Key{Namespace: m.Service.Name.Namespace, Name: m.Service.Name.Service}
-	s, endpoints, known := set.Tracker.Explain(key)
+	s, endpoints, known := q.Tracker.Explain(key)
 	i := slices.IndexFunc(s.Ports, func(p track.PortStatus) bool { return p.Service.Name == m.Service.Name })
 	if !known || i < 0 {
 		return // the Service was deleted meanwhile
 	}
-	main := set.serving()
-	if x.State, x.Why, _ = main.state(s, s.Ports[i]); x.State != health.Served && x.State != health.NoEndpoints {
+	main := q.Serving()
+	if x.State, x.Why, _ = state(s, s.Ports[i], main); x.State != health.Served && x.State != health.NoEndpoints {
 		x.try("it is %s, so the kernel may differ; see pointsman service show %s", x.State, key)
 	}
 	for _, e := range endpoints[i] {
@@ -201,12 +201,12 @@ func (set *Set) observe(ctx context.Context, x *explanation, m track.Match) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readBack)
 	defer cancel()
-	served, err := main.inspect(ctx, func(name sdk.Name) bool { return name == m.Service.Name })
+	served, err := Inspect(ctx, main, func(name sdk.Name) bool { return name == m.Service.Name })
 	if err != nil {
 		x.Unread = err.Error()
 		return
 	}
-	for _, row := range compare(m.Service, served[m.Service.Name]) {
+	for _, row := range Compare(m.Service, served[m.Service.Name]) {
 		if row.Frontend == x.Frontend {
 			x.Programmed = &row
 		}
@@ -249,19 +249,19 @@ func connectResult(err error) string {
 
 // walk adds the packet's way through the rules of the node, as the serving dataplane reads
 // them.
-func (set *Set) walk(ctx context.Context, x *explanation, m track.Match) {
+func (q Queries) walk(ctx context.Context, x *explanation, m track.Match) {
 	ctx, cancel := context.WithTimeout(ctx, readBack)
 	defer cancel()
-	main := set.serving()
-	remote := main.remote()
-	if remote == nil {
-		x.Untraced = errNoProcess.Error()
+	main := q.Serving()
+	remote, err := main.Process()
+	if err != nil {
+		x.Untraced = err.Error()
 		return
 	}
 	traced, err := remote.Trace(ctx, x.packet(m))
 	switch {
 	case errors.Is(err, wire.ErrUnsupported):
-		x.Untraced = fmt.Sprintf("%s cannot trace packets", main.name)
+		x.Untraced = fmt.Sprintf("%s cannot trace packets", main.Name())
 	case err != nil:
 		x.Untraced = err.Error()
 	default:

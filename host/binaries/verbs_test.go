@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package binaries
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/launch"
 )
 
@@ -39,19 +40,19 @@ esac
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if got, err := wouldRemove(ctx, path, ""); err != nil || !slices.Equal(got, []string{"a chain", "a set"}) {
+	if got, err := WouldRemove(ctx, path, ""); err != nil || !slices.Equal(got, []string{"a chain", "a set"}) {
 		t.Errorf("it would remove %q: %v", got, err)
 	}
-	if got, err := wouldRemove(ctx, path, "", "--kube-proxy"); err == nil || err.Error() != "the lock is held" || len(got) != 1 {
+	if got, err := WouldRemove(ctx, path, "", "--kube-proxy"); err == nil || err.Error() != "the lock is held" || len(got) != 1 {
 		t.Errorf("it would remove %q: %v", got, err)
 	}
-	if _, err := wouldRemove(ctx, path, "", "--by-hand"); !errors.Is(err, errNoAnswer) {
+	if _, err := WouldRemove(ctx, path, "", "--by-hand"); !errors.Is(err, errNoAnswer) {
 		t.Errorf("a binary that does not know a flag: %v", err)
 	}
 	for options, want := range map[string]struct{ why, note, err string }{
 		"": {note: "a chain drops"}, "{}": {why: "no ip_vs"}, "1": {err: `no answer in JSON: it printed "it runs" to stdout`}, "2": {err: "out of memory"}, "3": {err: "no answer in JSON"},
 	} {
-		c, err := check(ctx, path, "", []byte(options))
+		c, err := Check(ctx, launch.Found{Path: path}, config.Plugin{Options: []byte(options)})
 		if c.Why != want.why || strings.Join(c.Notes, "") != want.note || (err == nil) != (want.err == "") || err != nil && !strings.Contains(err.Error(), want.err) {
 			t.Errorf("with the options %q the check is %+v, %v; want %+v", options, c, err, want)
 		}
@@ -61,7 +62,7 @@ esac
 		"it must be certain": {path, strings.Repeat("0", 64), "cleanup", "a script cannot be checked"},
 		"no file":            {path + "-gone", "", "cleanup", "no such file"},
 	} {
-		if _, err := verb(ctx, c.path, c.sum, c.verb); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Run(ctx, c.path, c.sum, c.verb); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package services
 
 import (
 	"context"
@@ -22,25 +22,25 @@ var dropReasons = map[string]string{
 }
 
 // Watch calls tell for packets that the serving dataplane traces, with what happens to each, until ctx ends: packets
-// like the one in q or, if q is nil, all packets that rules drop or reject. The plugin traces them, because the host
+// like the one in asked or, if asked is nil, all packets that rules drop or reject. The plugin traces them, because the host
 // has no NET_ADMIN.
-func (set *Set) Watch(ctx context.Context, q *admin.Question, tell func(admin.Watched) error) error {
+func (q Queries) Watch(ctx context.Context, asked *admin.Question, tell func(admin.Watched) error) error {
 	own, err := addressesNow()
 	if err != nil {
 		return err
 	}
-	main := set.serving()
-	remote := main.remote()
-	if remote == nil {
-		return errNoProcess
+	main := q.Serving()
+	remote, err := main.Process()
+	if err != nil {
+		return err
 	}
 	var like sdk.Packet
-	if q != nil {
-		if q.Pod != "" {
-			return errPodName(*q)
+	if asked != nil {
+		if asked.Pod != "" {
+			return errPodName(*asked)
 		}
-		x := explanation{Explanation: admin.Explanation{Question: *q}, node: set.Tracker.Node(), own: own}
-		like = x.packet(set.Tracker.Match(q.To, protocols[q.Protocol], own))
+		x := explanation{Explanation: admin.Explanation{Question: *asked}, node: q.Tracker.Node(), own: own}
+		like = x.packet(q.Tracker.Match(asked.To, protocols[asked.Protocol], own))
 	}
 	err = remote.Watch(ctx, like, func(p sdk.WatchedPacket) error {
 		w := admin.Watched{Time: time.Now(), Verdict: p.Verdict.String(), From: p.From.String(), To: p.To.String(), At: p.At, Reason: p.Reason, Why: dropReasons[p.Reason]}
@@ -49,13 +49,13 @@ func (set *Set) Watch(ctx context.Context, q *admin.Question, tell func(admin.Wa
 			return tell(w)
 		}
 		w.Protocol = p.Protocol.String()
-		if m := set.Tracker.Match(p.To, p.Protocol, own); m.Why == "" {
+		if m := q.Tracker.Match(p.To, p.Protocol, own); m.Why == "" {
 			w.Service = m.Service.Name.String()
 		}
 		return tell(w)
 	})
 	if errors.Is(err, wire.ErrUnsupported) {
-		return &admin.Error{Code: http.StatusConflict, What: "mode " + main.name + " cannot watch packets", Why: "its plugin does not trace them",
+		return &admin.Error{Code: http.StatusConflict, What: "mode " + main.Name() + " cannot watch packets", Why: "its plugin does not trace them",
 			Try: "pointsman explain SRC DST:PORT without --watch"}
 	}
 	return err
