@@ -49,7 +49,7 @@ type Setup struct {
 	// Description.Options: the dataplane must return a *Refusal for unknown options.
 	Options []byte
 
-	// StateDir is a directory for the plugin that outlives the process but not a reboot.
+	// StateDir is a directory for the plugin that outlives the process, until Cleanup or a reboot.
 	// Configure must not create anything in it: the verb check passes no usable directory.
 	StateDir string
 

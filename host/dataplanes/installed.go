@@ -126,6 +126,18 @@ func (in installed) observed(ctx context.Context, facts plane.Facts, wanted stri
 	return facts
 }
 
+// launched returns the modes that a host has launched on this node and not cleaned up since: their state directories
+// exist. It does not depend on the facts of the previous host.
+func (in installed) launched() (modes []string) {
+	entries, _ := os.ReadDir(filepath.Dir(StateDir(in.Begun, "mode"))) // there is none before the first launch
+	for _, e := range entries {
+		if launch.ValidName(e.Name()) && in.Now().Plugins[e.Name()].Address == "" {
+			modes = append(modes, e.Name())
+		}
+	}
+	return modes
+}
+
 // shown returns the role that a plugin at an address shows; zero if it cannot tell. The plugin
 // reads the role after a session has begun.
 func (in installed) shown(ctx context.Context, mode string) (sdk.Role, error) {
@@ -195,7 +207,8 @@ func (in installed) protectFromOOM(adj int) bool {
 	return err == nil
 }
 
-// StateDir returns the directory for a plugin's state that outlives the host.
+// StateDir returns the directory for a plugin's state that outlives the host. It exists from the first launch of the
+// plugin until its rules are cleaned up.
 func StateDir(h *config.Host, name string) string {
 	return filepath.Join(h.StateDir, "plugins", name)
 }

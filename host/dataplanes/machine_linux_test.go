@@ -32,8 +32,6 @@ type machine struct {
 
 	told  sync.Mutex // guards story; a host in this process reports from several goroutines
 	story []string
-
-	spoiled bool // state files were lost, so no host knows what the ones before left
 }
 
 func newMachine(t *testing.T, seed uint64) *machine {
@@ -188,7 +186,6 @@ func (m *machine) held() {
 // spoil changes the state file that the next host finds.
 func (m *machine) spoil(mode string) {
 	other := map[string]string{"a": "b", "b": "a"}[mode]
-	m.spoiled = true
 	switch m.IntN(6) {
 	case 0:
 		m.did("mode.json is gone")

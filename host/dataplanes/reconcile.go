@@ -91,6 +91,9 @@ func (set *Set) Begin() error {
 		facts.Served = ""
 		facts = facts.WithLeft(gone)
 	}
+	for _, mode := range set.launched() {
+		facts = facts.WithLeft(mode) // in case the file of the previous host was lost
+	}
 	first := facts.Served
 	if first == "" {
 		first = wanted
@@ -373,6 +376,9 @@ func (r *reconciler) end(b task, o plane.Outcome) {
 	if _, there := r.state.Instance(b.On); !there { // it was stopped or cleaned up
 		delete(r.planes, b.On)
 		b.on.closeBinary()
+		if f := r.state.Facts; b.on.name != f.Served && !slices.Contains(f.Left, b.on.name) {
+			_ = os.RemoveAll(StateDir(r.Begun, b.on.name)) // if it stays, the next host cleans up once more
+		}
 	}
 	r.mu.Unlock()
 	r.changes.notify()
