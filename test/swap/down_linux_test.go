@@ -4,6 +4,7 @@ package swap
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -62,6 +63,34 @@ func TestKernelFromDown(t *testing.T) {
 				n.update(1)
 			})
 		}
+	}
+}
+
+// TestKernelFactsAreLost kills a host and damages the file by which the next one knows what served, while the config file
+// names another mode. The next host serves in that mode, and cleans up the mode before.
+func TestKernelFactsAreLost(t *testing.T) {
+	for _, p := range []pair{{"iptables", "nftables", ""}, {"nftables", "iptables", ""}, {"userspace", "nftables", ""}, {"userspace", "iptables", ""}} {
+		t.Run(p.String(), func(t *testing.T) {
+			n := newNode(t, p.from)
+			n.needsLaunchedPlugins()
+			n.writeMode(p.from)
+			n.start()
+			l := n.newLoad()
+			n.end(syscall.SIGKILL)
+			n.write("state/mode.json", `{"serving":`)
+			n.writeMode(p.to)
+			n.exec(n.host())
+			n.until(p.from+" is cleaned up", func() error {
+				if m := n.waitForMode(p.to); len(m.Left) > 0 {
+					return fmt.Errorf("left: %s", m.Left)
+				}
+				return nil
+			})
+			n.expectNothingLeft(p.from)
+			l.excused = p.from == "userspace" // a launched relay ends with its host
+			l.done("a host that does not know " + p.from)
+			n.update(1)
+		})
 	}
 }
 
