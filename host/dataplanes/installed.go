@@ -98,9 +98,6 @@ const startLimit = 10 * time.Second
 // Active mode serves again, the host swaps from it to the wanted mode, so no connection is lost. It asks only plugins
 // at an address, because only they run before the host.
 func (in installed) observed(ctx context.Context, facts plane.Facts, wanted string) plane.Facts {
-	if in.Now().Plugins[wanted].Address == "" {
-		return facts
-	}
 	ctx, cancel := context.WithTimeout(ctx, binaries.AskLimit)
 	defer cancel()
 	var mu sync.Mutex // guards found
