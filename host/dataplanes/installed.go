@@ -252,13 +252,26 @@ func (set *Set) surveyIfDue(ctx context.Context, now, next time.Time) time.Time 
 	return now.Add(surveyInterval)
 }
 
-// Unattended returns, by mode, the rules in the kernel that serve without being updated while
-// the current mode does not serve.
+// Unattended returns, by mode, the rules in the kernel that nothing updates: those that serve while the current mode does
+// not, and those that no swap removes.
 func (set *Set) Unattended() []string {
 	if found := set.unattended.Load(); found != nil {
 		return *found
 	}
-	return nil
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	var all []string
+	for _, mode := range set.state.Facts.Left {
+		waits, there := set.startable[mode]
+		switch refused := set.state.Facts.Refused; {
+		case set.instance(func(i plane.Instance) bool { return i.Mode == mode }) != nil || !there:
+		case !waits:
+			all = append(all, mode+": its plugin is not installed")
+		case refused != nil:
+			all = append(all, mode+": they are removed once the swap to "+refused.Mode+" succeeds, or pointsman mode reset gives it up")
+		}
+	}
+	return all
 }
 
 // leftovers returns what each mode's plugin would clean up.

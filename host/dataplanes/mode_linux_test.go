@@ -248,6 +248,15 @@ func TestSurvey(t *testing.T) {
 	if found := set.Unattended(); found != nil {
 		t.Errorf("while the mode in use serves: %q", found)
 	}
+	set.state.Facts.Left, set.state.Have = []string{"gone", "soon", "ends", "kept"}, []plane.Instance{{Mode: "ends"}}
+	set.startable["gone"], set.startable["ends"], set.startable["kept"] = false, true, true
+	if found := set.Unattended(); !slices.Equal(found, []string{"gone: its plugin is not installed"}) {
+		t.Errorf("beside modes that are being removed: %q", found)
+	}
+	set.state.Facts.Refused = &plane.Refusal{Mode: "acme"}
+	if found := set.Unattended(); len(found) != 2 || !strings.Contains(found[1], "kept: they are removed once the swap to acme succeeds") {
+		t.Errorf("after a failed swap: %q", found)
+	}
 }
 
 // TestLastSwapRetried: the text about an undone swap says when it is retried.

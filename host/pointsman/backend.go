@@ -184,7 +184,7 @@ func warnings(s admin.Status, o observations) []admin.Warning {
 		warn(swapUnfinished, "pointsman cleanup --dry-run", "the swap to %s is not finished: %s", l.To, l.Left)
 	}
 	for _, rules := range o.unattended {
-		warn(notUpdated, "pointsman mode show", "%s is %s; the kernel has rules that nothing updates: %s", d.Name, d.State, rules)
+		warn(notUpdated, "pointsman mode show", "the kernel has rules that nothing updates: %s", rules)
 	}
 	if s.Sync.Error != "" {
 		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update failed, and the host retries: %s", s.Sync.Error)
