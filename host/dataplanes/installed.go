@@ -123,18 +123,6 @@ func (in installed) observed(ctx context.Context, facts plane.Facts, wanted stri
 	return facts
 }
 
-// launched returns the modes that a host has launched on this node and not cleaned up since: their state directories
-// exist. It does not depend on the facts of the previous host.
-func (in installed) launched() (modes []string) {
-	entries, _ := os.ReadDir(filepath.Dir(StateDir(in.Begun, "mode"))) // there is none before the first launch
-	for _, e := range entries {
-		if launch.ValidName(e.Name()) && in.Now().Plugins[e.Name()].Address == "" {
-			modes = append(modes, e.Name())
-		}
-	}
-	return modes
-}
-
 // shown returns the role that a plugin at an address shows; zero if it cannot tell. The plugin
 // reads the role after a session has begun.
 func (in installed) shown(ctx context.Context, mode string) (sdk.Role, error) {
@@ -144,7 +132,7 @@ func (in installed) shown(ctx context.Context, mode string) (sdk.Role, error) {
 		return 0, err
 	}
 	defer remote.Close()
-	if _, err := remote.Configure(ctx, sdk.Setup{Options: plugin.Options, StateDir: StateDir(in.Begun, mode)}); err != nil {
+	if _, err := remote.Configure(ctx, sdk.Setup{Options: plugin.Options, StateDir: plane.PluginDir(in.Begun.StateDir, mode)}); err != nil {
 		return 0, err
 	}
 	for end := time.Now().Add(startLimit); ; {
@@ -177,7 +165,7 @@ func (in installed) plugin(mode string) launch.Plugin {
 		SHA256:    s.Plugins[mode].SHA256,
 		Address:   s.Plugins[mode].Address,
 		Debug:     s.Plugins[mode].Debug,
-		StateDir:  StateDir(in.Begun, mode),
+		StateDir:  plane.PluginDir(in.Begun.StateDir, mode),
 		SocketDir: socketDir(in.Begun.StateDir),
 		Env:       []string{wire.LevelEnv + "=" + level},
 	}
@@ -202,12 +190,6 @@ func (in installed) protectFromOOM(adj int) bool {
 		in.Log.Info("oomScoreAdj not set", "err", err)
 	}
 	return err == nil
-}
-
-// StateDir returns the directory for a plugin's state that outlives the host. It exists from the first launch of the
-// plugin until its rules are cleaned up.
-func StateDir(h *config.Host, name string) string {
-	return filepath.Join(h.StateDir, "plugins", name)
 }
 
 // socketDir returns the directory for sockets below stateDir, or "" if the path of a socket

@@ -91,8 +91,10 @@ func (set *Set) Begin() error {
 		facts.Served = ""
 		facts = facts.WithLeft(gone)
 	}
-	for _, mode := range set.launched() {
-		facts = facts.WithLeft(mode) // in case the file of the previous host was lost
+	for _, mode := range plane.Launched(set.Begun.StateDir) {
+		if set.Begun.Plugins[mode].Address == "" {
+			facts = facts.WithLeft(mode) // in case the file of the previous host was lost
+		}
 	}
 	first := facts.Served
 	if first == "" {
@@ -377,7 +379,7 @@ func (r *reconciler) end(b task, o plane.Outcome) {
 		delete(r.planes, b.On)
 		b.on.closeBinary()
 		if f := r.state.Facts; b.on.name != f.Served && !slices.Contains(f.Left, b.on.name) {
-			_ = os.RemoveAll(StateDir(r.Begun, b.on.name)) // if it stays, the next host cleans up once more
+			_ = os.RemoveAll(plane.PluginDir(r.Begun.StateDir, b.on.name)) // if it stays, the next host cleans up once more
 		}
 	}
 	r.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 const (
 	factsFile  = "mode.json" // in the state directory
+	pluginDirs = "plugins"   // in the state directory
 	choiceFile = "auto.json" // in the data directory, which survives a reboot
 )
 
@@ -48,9 +50,26 @@ func (f Facts) Write(dir string) error {
 	return nil
 }
 
-// Forget removes the facts from dir, after all modes were cleaned up.
+// PluginDir returns the directory below dir for a plugin's state that outlives the host. It exists from the first launch
+// of the plugin until its rules are cleaned up.
+func PluginDir(dir, mode string) string { return filepath.Join(dir, pluginDirs, mode) }
+
+// Launched returns the modes that a host has launched and not cleaned up since, as their directories say. It does not
+// depend on the facts.
+func Launched(dir string) (modes []string) {
+	entries, _ := os.ReadDir(filepath.Join(dir, pluginDirs)) // there is none before the first launch
+	for _, e := range entries {
+		if launch.ValidName(e.Name()) {
+			modes = append(modes, e.Name())
+		}
+	}
+	return modes
+}
+
+// Forget removes the facts and the plugins' directories from dir, after all modes were cleaned up.
 func Forget(dir string) error {
-	if err := statefile.Remove(filepath.Join(dir, factsFile)); err != nil {
+	err := errors.Join(statefile.Remove(filepath.Join(dir, factsFile)), os.RemoveAll(filepath.Join(dir, pluginDirs)))
+	if err != nil {
 		return fmt.Errorf("remove which mode served: %w", err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -245,7 +246,8 @@ func TestCleanup(t *testing.T) {
 func TestCleanupForgetsTheMode(t *testing.T) {
 	dir := t.TempDir()
 	fakePlugin(t, dir, "acme", ``)
-	if err := (plane.Facts{}).WithRequest("acme", "nftables", false).WithServed("acme").Write(dir); err != nil {
+	err := (plane.Facts{}).WithRequest("acme", "nftables", false).WithServed("acme").Write(dir)
+	if err = errors.Join(err, os.MkdirAll(plane.PluginDir(dir, "acme"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
@@ -256,6 +258,9 @@ func TestCleanupForgetsTheMode(t *testing.T) {
 		facts, _ := plane.ReadFacts(dir)
 		if got, want := facts.Wanted("nftables"), map[bool]string{true: "acme", false: "nftables"}[dry]; got != want {
 			t.Errorf("dry run %t: the next host wants %s, want %s", dry, got, want)
+		}
+		if launched := plane.Launched(dir); (len(launched) > 0) != dry {
+			t.Errorf("dry run %t: the next host finds that %q were launched", dry, launched)
 		}
 	}
 }
