@@ -71,6 +71,7 @@ func (h *Host) check() {
 	want(h.SyncPeriod.Duration > 0, "syncPeriod", "", "want more than 0s, not %s", h.SyncPeriod)
 	want(h.ConfigSyncPeriod.Duration > 0, "configSyncPeriod", "", "want more than 0s, not %s", h.ConfigSyncPeriod)
 	want(0 <= h.MinSyncPeriod.Duration && h.MinSyncPeriod.Duration <= max(h.SyncPeriod.Duration, 0), "minSyncPeriod", "", "want 0s to syncPeriod, which is %s, not %s", h.SyncPeriod, h.MinSyncPeriod)
+	want(h.Swap.HoldTimeout.Duration > 0, "swap.holdTimeout", "", "want more than 0s, not %s", h.Swap.HoldTimeout)
 	want(h.Swap.DrainTimeout.Duration >= 0, "swap.drainTimeout", "", "want 0s or more, not %s", h.Swap.DrainTimeout)
 
 	own, err := netip.ParseAddr(cmp.Or(h.BindAddress, "0.0.0.0"))

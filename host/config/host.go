@@ -99,6 +99,7 @@ type Host struct {
 	PluginDirs []string `json:"pluginDirs"`
 	Swap       struct { // of a mode for another
 		DrainTimeout Duration `json:"drainTimeout"`
+		HoldTimeout  Duration `json:"holdTimeout"`
 	} `json:"swap"`
 	Plugins map[string]Plugin `json:"plugins"`
 

@@ -73,7 +73,7 @@ func modelConfig(dir string) *config.Host {
 		panic(err) // the test begins with one
 	}
 	h := &config.Host{Mode: string(mode), StateDir: filepath.Join(dir, "state"), PluginDirs: []string{dir}, MinSyncPeriod: config.Duration{Duration: 10 * time.Millisecond}, SyncPeriod: config.Duration{Duration: time.Minute}}
-	h.Swap.DrainTimeout.Duration = 5 * time.Second
+	h.Swap.DrainTimeout.Duration, h.Swap.HoldTimeout.Duration = 5*time.Second, 4500*time.Millisecond
 	return h
 }
 

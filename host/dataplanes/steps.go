@@ -33,12 +33,16 @@ var limits = map[plane.Verb]time.Duration{
 	plane.Promote: 15 * time.Second, plane.Prove: 3 * time.Minute, plane.Drain: 15 * time.Second, plane.Cleanup: 3 * time.Minute, plane.Stop: time.Minute,
 }
 
-// maxHeld is the longest time for which updates may be held back.
-const maxHeld = 4500 * time.Millisecond
+// maxHeld returns the longest time for which updates may be held back.
+func (r *reconciler) maxHeld() time.Duration { return r.Now().Swap.HoldTimeout.Duration }
 
 // runStep runs a step. unwritten is the error of writing the facts, or nil.
 func (r *reconciler) runStep(ctx context.Context, b task, unwritten error) {
-	ctx, cancel := context.WithTimeout(ctx, limits[b.Do])
+	limit := limits[b.Do]
+	if b.Do == plane.Cut || b.Do == plane.Prove { // they hold updates back, and may have to undo that
+		limit += r.maxHeld()
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r.mu.Lock()
 	i, _ := r.state.Instance(b.On)
@@ -254,7 +258,7 @@ func (r *reconciler) doCut(ctx context.Context, b task) error {
 	if b.undoes {
 		return r.runParts(ctx, b, part{"returning", "restore", promote}, part{"returning", "recall", retire})
 	}
-	began := time.Now()
+	began, maxHeld := time.Now(), r.maxHeld()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(maxHeld))
 	defer cancel()
 	thaw := func() {}
@@ -326,7 +330,7 @@ func (r *reconciler) hold(ctx context.Context, b task) error {
 	if err := b.on.Hold(ctx); err != nil {
 		return err
 	}
-	short, cancel := context.WithTimeout(ctx, maxHeld/3)
+	short, cancel := context.WithTimeout(ctx, r.maxHeld()/3)
 	defer cancel()
 	if err := b.with.Hold(short); err != nil {
 		r.failed("hold", err)
@@ -388,7 +392,7 @@ func (r *reconciler) doProve(ctx context.Context, b task) plane.Outcome {
 	answer := plane.Yes
 	err := r.runParts(ctx, b,
 		part{"proving", "prove", func(ctx context.Context) error {
-			waiting, cancel := context.WithTimeout(ctx, maxHeld)               // no longer than this, because updates may never stop
+			waiting, cancel := context.WithTimeout(ctx, r.maxHeld())           // no longer than this, because updates may never stop
 			_ = b.on.until(waiting, "has confirmed the canary", b.on.caughtUp) // the proof shows whether it has
 			cancel()
 			err := r.canary.Prove(ctx, ways, unservedNames(b.on.cursorStatus()))
