@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/test/apart"
 )
 
@@ -106,13 +105,7 @@ func (n *node) needsLaunchedPlugins() {
 func (n *node) update(round int) {
 	n.Helper()
 	n.write("services/more.yaml", fmt.Sprintf(storm, round%200+1, round%250+1, round%250+2))
-	n.until("the change is confirmed", func() error {
-		s, err := n.Status(n.Context())
-		if err == nil && (s.Services.Services < 2 || s.Sync.Pending > 0) {
-			err = fmt.Errorf("%d Services, sync %+v", s.Services.Services, s.Sync)
-		}
-		return err
-	})
+	n.waitForSync()
 }
 
 // newApart is newNode with a host that runs apart.
@@ -123,43 +116,6 @@ func newApart(t *testing.T, mode string) *node {
 	}
 	n.writeMode(mode)
 	return n
-}
-
-// TestKernelApart does under load to a host without privileges what the other tests do to one that launches its
-// plugins: changes, crashes of host and plugins, and swaps. Rules keep serving without the plugin that wrote them;
-// connections through a relay end with it. With POINTSMAN_APART the other tests run this way too.
-func TestKernelApart(t *testing.T) {
-	n := newApart(t, "iptables")
-	n.start()
-	l := n.newLoad()
-	n.update(1)
-
-	killed := n.plugin("iptables")
-	n.kill(killed)
-	n.until("the next process serves", func() error {
-		s, err := n.Status(t.Context())
-		if err == nil && (s.Dataplane.PID == killed || s.Dataplane.PID != n.plugin("iptables") || s.Sync.Pending > 0) {
-			err = fmt.Errorf("%+v", s.Dataplane)
-		}
-		return err
-	})
-	n.update(2)
-
-	for round, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {
-		n.end(sig)
-		n.start()
-		n.update(3 + round)
-		if s, err := n.Status(t.Context()); err != nil || s.Dataplane.PID != n.plugin("iptables") {
-			t.Errorf("after %s, the host serves by %+v: %v", sig, s.Dataplane, err)
-		}
-	}
-
-	n.swapTo("userspace")
-	n.waitForMode("userspace")
-	n.update(7)
-	n.swapTo("iptables")
-	n.waitForMode("iptables")
-	l.done("a host without privileges")
 }
 
 // TestKernelApartWithoutFacts: a host that finds no files of its predecessor, as in a new pod, starts with the mode
@@ -204,60 +160,6 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 	})
 	n.expectNothingLeft("nftables")
 	l.done("new hosts that know nothing of those before")
-}
-
-// TestKernelApartOptions: a plugin that the host does not launch gets new options in another session of the same
-// process. Options that it refuses are not taken from the file.
-func TestKernelApartOptions(t *testing.T) {
-	n := newApart(t, "iptables")
-	n.options = "localhostNodePorts: false"
-	n.writeMode("iptables")
-	n.start()
-	n.expectGuard(false)
-	l := n.newLoad()
-	before := n.plugin("iptables")
-	n.options = "localhostNodePorts: true"
-	n.writeMode("iptables")
-	n.expectGuard(true)
-	n.options = "localhostNodePorts: perhaps"
-	n.writeMode("iptables")
-	n.until("status says why the file is not taken", func() error {
-		s, err := n.Status(t.Context())
-		if err == nil && !strings.Contains(s.Config.Stale, "plugins.iptables.options: ") {
-			err = fmt.Errorf("%+v", s.Config)
-		}
-		return err
-	})
-	n.update(1)
-	n.expectGuard(true)
-	l.done("other options of a plugin at an address")
-	if now := n.plugin("iptables"); now != before {
-		t.Errorf("process %d serves, not %d", now, before)
-	}
-}
-
-// TestKernelApartClears kills the plugin that leaves before it has cleaned up. Its next process, which another program
-// starts, does. A swap to the very process that serves is refused.
-func TestKernelApartClears(t *testing.T) {
-	n := newApart(t, "iptables")
-	n.drain = time.Second
-	n.writeMode("iptables")
-	n.startAt("clearing/clear")
-	l := n.newLoad()
-	if out, err := n.verb("mode", "swap", "iptables"); err == nil || !strings.Contains(out, "runs by itself at unix://") {
-		t.Errorf("a swap to itself: %v: %s", err, out)
-	}
-	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "userspace", Force: true}); err != nil {
-		t.Fatal(err)
-	}
-	n.waitAtFailpoint("clearing/clear")
-	n.kill(n.plugin("iptables"))
-	n.resume()
-	if m := n.waitForRest(); m.Mode != "userspace" || m.Last == nil || m.Last.Error != "" || m.Last.Left != "" {
-		t.Errorf("%s serves; the swap ended with %+v", m.Mode, m.Last)
-	}
-	n.expectNothingLeft("iptables")
-	l.done("a plugin apart that dies before it has cleaned up")
 }
 
 // TestKernelSecondHost starts two hosts with the same plugin. The later one gets it; the first, stopped meanwhile, is

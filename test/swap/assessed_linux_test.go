@@ -3,7 +3,6 @@
 package swap
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,53 +33,45 @@ ports: [{name: tcp, port: 8080, protocol: TCP}]
 endpoints: [{addresses: [10.180.0.1], nodeName: here}]
 `
 
-// newProbedNode starts a node whose host answers probes, with stand-ins for the programs of iptables, and does not wait
-// until it serves.
-func newProbedNode(t *testing.T, mode string, tools map[string]string) *node {
-	t.Helper()
-	n := newNode(t, mode)
+// TestKernelRestoreFails has a node on which every update fails, until the programs of iptables work: every interface of
+// the host tells that nothing has been served yet, and why, and then that all is well.
+func TestKernelRestoreFails(t *testing.T) {
+	n := newNode(t, "iptables")
 	n.needsLaunchedPlugins()
-	n.write("host.yaml", strings.NewReplacer(
-		`healthzBindAddress: ""`, "healthzBindAddress: 127.0.0.1:10256", `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249",
-	).Replace(n.settings(mode))+"hostnameOverride: here\n")
+	n.probed = true
+	n.addSettings("hostnameOverride: here\n")
+	n.writeMode("iptables")
 	n.write("services/front.yaml", balanced)
-	for tool, text := range tools {
-		n.write("tools/"+tool, "#!/bin/sh\n"+strings.ReplaceAll(text, "DIR", n.dir))
-		if err := os.Chmod(n.path("tools/"+tool), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.MkdirAll(n.path("tools"), 0o755); err != nil {
+	n.exec(n.host(), n.replaceTools("-restore", "cat >/dev/null; echo 'no room for it' >&2; exit 4\n"))
+	n.until("status says why", func() error { return n.statusIs(false, "no room for it") })
+	n.expectAnswer(10256, "readyz", "503", `"ready":false`)
+	n.expectAnswer(10249, "metrics", "200", "\npointsman_ready 0\n", "\npointsman_live 1\n")
+	n.expectAnswer(10256, "healthz", "503", `"nodeEligible":true,"healthy":false`)
+	n.expectAnswer(10249, "metrics", "200", "\npointsman_healthy 0\n")
+	n.expectAnswer(30999, "", "503", `"localEndpoints": 1`, `"serviceProxyHealthy": false`)
+	n.until("status says that it waits", func() error { return n.statusIs(false, "W013 ") })
+	if err := os.RemoveAll(n.path("tools")); err != nil {
 		t.Fatal(err)
 	}
-	n.exec(n.host(), "PATH="+n.path("tools")+":"+os.Getenv("PATH"))
-	n.until("the host answers", func() error {
-		_, err := n.Status(t.Context())
-		if live := get(10256, "livez"); err == nil && !strings.HasPrefix(live, "200 ") {
-			err = errors.New(live)
-		}
-		return err
-	})
-	return n
+	n.expectAnswer(10256, "readyz", "200", `"ready":true`)
+	n.expectAnswer(10256, "healthz", "200", `"healthy":true`)
+	n.expectAnswer(30999, "", "200", `"serviceProxyHealthy": true`)
+	n.expectAnswer(10249, "metrics", "200", "\npointsman_ready 1\n", "\npointsman_healthy 1\n", "\npointsman_waiting_seconds 0\n", "\npointsman_plugin_active{plugin=\"iptables\"} 1\n")
+	n.until("the Service is answered", func() error { return n.tryCall(pod, netip.AddrPortFrom(vip, port)) })
+	n.until("all is well", func() error { return n.statusIs(true, "") })
 }
 
-// standIns returns stand-ins for the programs that write rules. All of them run this script instead.
-func standIns(text string) map[string]string {
-	tools := make(map[string]string)
-	for _, name := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
-		tools[name+"-restore"] = text
-	}
-	return tools
-}
-
-// removeStandIns removes the stand-ins.
-func (n *node) removeStandIns(tools map[string]string) {
+// replaceTools puts scripts in place of iptables and its variants with a suffix, for a host with the returned setting of
+// its environment.
+func (n *node) replaceTools(suffix, script string) (env string) {
 	n.Helper()
-	for tool := range tools {
-		if err := os.Remove(n.path("tools/" + tool)); err != nil {
+	for _, tool := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
+		n.write("tools/"+tool+suffix, "#!/bin/sh\n"+script)
+		if err := os.Chmod(n.path("tools/"+tool+suffix), 0o755); err != nil {
 			n.Fatal(err)
 		}
 	}
+	return "PATH=" + n.path("tools") + ":" + os.Getenv("PATH")
 }
 
 // get returns the host's answer as "CODE BODY".
@@ -105,13 +96,7 @@ func (n *node) expectAnswer(port int, path, code string, want ...string) {
 		if live := get(10256, "livez"); strings.HasPrefix(live, "503 ") {
 			n.Fatalf("livez: %s", live)
 		}
-		got := get(port, path)
-		for _, part := range append(want, code+" ") {
-			if !strings.Contains(got, part) {
-				return fmt.Errorf("%s: %s has no %q", path, got, part)
-			}
-		}
-		return nil
+		return lacks(get(port, path), append(want, code+" ")...)
 	})
 }
 
@@ -122,57 +107,4 @@ func (n *node) statusIs(well bool, part string) error {
 		return fmt.Errorf("status: %v, without %q: %s", err, part, out)
 	}
 	return nil
-}
-
-// expectNotReady waits until every interface of the host tells that nothing has been served yet, and why.
-func (n *node) expectNotReady(why string) {
-	n.Helper()
-	n.until("status says why", func() error { return n.statusIs(false, why) })
-	n.expectAnswer(10256, "readyz", "503", `"ready":false`)
-	n.expectAnswer(10249, "metrics", "200", "\npointsman_ready 0\n", "\npointsman_live 1\n")
-	n.expectAnswer(10256, "healthz", "503", `"nodeEligible":true,"healthy":false`)
-	n.expectAnswer(10249, "metrics", "200", "\npointsman_healthy 0\n")
-	n.expectAnswer(30999, "", "503", `"localEndpoints": 1`, `"serviceProxyHealthy": false`)
-	n.until("status says that it waits", func() error { return n.statusIs(false, "W013 ") })
-}
-
-// expectReady waits until every interface of the host tells that all is well.
-func (n *node) expectReady() {
-	n.Helper()
-	n.expectAnswer(10256, "readyz", "200", `"ready":true`)
-	n.expectAnswer(10256, "healthz", "200", `"healthy":true`)
-	n.expectAnswer(30999, "", "200", `"serviceProxyHealthy": true`)
-	n.expectAnswer(10249, "metrics", "200", "\npointsman_ready 1\n", "\npointsman_healthy 1\n", "\npointsman_waiting_seconds 0\n", "\npointsman_plugin_active{plugin=\"iptables\"} 1\n")
-	n.until("the Service is answered", func() error { return n.tryCall(pod, netip.AddrPortFrom(vip, port)) })
-}
-
-// TestKernelRestoreFails has a node on which every update fails.
-func TestKernelRestoreFails(t *testing.T) {
-	tools := standIns("cat >/dev/null; echo 'no room for it' >&2; exit 4\n")
-	n := newProbedNode(t, "iptables", tools)
-	n.expectNotReady("no room for it")
-	n.removeStandIns(tools)
-	n.expectReady()
-	n.until("all is well", func() error { return n.statusIs(true, "") })
-}
-
-// TestKernelSlowFirstSync has a node whose first update succeeds, but takes longer than the timeout of healthz: load
-// balancers leave the node out meanwhile, and nothing ends the host.
-func TestKernelSlowFirstSync(t *testing.T) {
-	n := newProbedNode(t, "iptables", standIns(`
-end=$(($(date +%s) + 600))
-while [ ! -e DIR/fast ] && [ $(date +%s) -lt $end ]; do :; done # at work, and not hung
-PATH=${PATH#*:} exec "${0##*/}" "$@"
-`))
-	began, err := n.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.expectNotReady("has not confirmed all Services yet")
-	n.write("fast", "")
-	n.expectReady()
-	n.until("all is well", func() error { return n.statusIs(true, "") })
-	if now, err := n.Status(t.Context()); err != nil || now.Dataplane.Restarts > 0 || now.Host.Started != began.Host.Started {
-		t.Errorf("it went on as it was: %v, %+v", err, now)
-	}
 }

@@ -4,7 +4,6 @@ package swap
 
 import (
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,33 +25,18 @@ func TestKernelAuto(t *testing.T) {
 	n.nft("delete table inet fw")
 	n.start()
 	n.expectAuto("iptables", "chain f of table inet fw drops what is forwarded")
-
 	n.reboot()
 	if err := os.Remove(n.path("data/auto.json")); err != nil {
 		t.Fatal(err)
 	}
 	n.start()
 	n.expectAuto("nftables", "this node supports it")
-	n.waitForAnswers()
-	n.reboot()
-	n.nft(dropping)
-	n.start()
-	n.expectAuto("nftables", "this node supports it")
-	s, err := n.Status(t.Context())
-	if err != nil || !slices.ContainsFunc(s.Dataplane.Notes, func(note string) bool { return strings.HasPrefix(note, "chain f of table inet fw") }) {
-		t.Errorf("the chain is not noted: %q, %v", s.Dataplane.Notes, err)
-	}
-	n.nft("delete table inet fw")
 	n.writeMode("iptables")
 	n.waitForMode("iptables")
-	if s, err := n.Status(t.Context()); err != nil || s.Auto != "" {
-		t.Errorf("with mode iptables in the file, the status has auto %q, %v", s.Auto, err)
-	}
 	n.swapTo("userspace")
 	n.waitForMode("userspace")
 	n.writeMode("auto")
 	n.waitForMode("nftables")
-	n.expectAuto("nftables", "this node supports it")
 	n.swapTo("userspace")
 	if m := n.waitForMode("userspace"); m.Asked != "userspace" || m.File != "auto" || !strings.Contains(m.Auto, "auto is nftables") {
 		t.Errorf("mode show: %+v", m)

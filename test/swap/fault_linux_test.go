@@ -22,7 +22,7 @@ import (
 type point struct {
 	from, to string
 	at       string // stage/action
-	victim   string // host, new, old, none: the action fails
+	victim   string // host, signal (SIGTERM to the host), new, old, none: the action fails
 }
 
 func (p point) String() string {
@@ -35,6 +35,11 @@ var places = []string{
 	"cutting/promote", "cutting/retire", "cutting/release", "proving/prove", "draining/drain", "clearing/clear",
 }
 
+var pairs = [][2]string{
+	{"iptables", "userspace"}, {"userspace", "iptables"},
+	{"iptables", "nftables"}, {"nftables", "iptables"}, {"nftables", "userspace"}, {"userspace", "nftables"},
+}
+
 // points returns a sample that has every place and every victim. A seed picks the pair of modes.
 func points(t *testing.T) (all []point) {
 	seed := uint64(1) // the same each time: TestKernelSoak looks for rare failures
@@ -43,10 +48,6 @@ func points(t *testing.T) (all []point) {
 	}
 	t.Logf("seed %d; POINTSMAN_SEED picks another", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	pairs := [][2]string{
-		{"iptables", "userspace"}, {"userspace", "iptables"},
-		{"iptables", "nftables"}, {"nftables", "iptables"}, {"nftables", "userspace"}, {"userspace", "nftables"},
-	}
 	without, with := r.Perm(2), r.Perm(4) // nftables
 	victims := []string{"host", "new", "old", "none"}
 	for i, at := range places {
@@ -96,6 +97,15 @@ func TestKernelFaults(t *testing.T) {
 	}
 }
 
+// TestKernelSignals ends the host with a signal at each place of a swap, as an operator or systemd does. The host exits,
+// and the next one makes the swap that was asked for.
+func TestKernelSignals(t *testing.T) {
+	for i, at := range places {
+		p := point{pairs[i%len(pairs)][0], pairs[i%len(pairs)][1], at, "signal"}
+		t.Run(p.String(), func(t *testing.T) { fault(newNode(t, p.from), p) })
+	}
+}
+
 func fault(n *node, p point) {
 	t := n.T
 	n.configureDrain(p.from, p.at)
@@ -119,6 +129,14 @@ func fault(n *node, p point) {
 			return
 		}
 		n.start()
+	case "signal":
+		n.waitAtFailpoint(p.at)
+		if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		n.resume()
+		n.waitForExit() // a plugin that waits for itself never ends
+		n.start()
 	case "new", "old":
 		n.killVictim(p)
 	}
@@ -128,7 +146,7 @@ func fault(n *node, p point) {
 		l.done(p.String())
 	}
 	m := n.waitForRest()
-	if p.victim == "host" && m.Asked == p.to && m.Mode != p.to { // the next host starts again what it undid
+	if (p.victim == "host" || p.victim == "signal") && m.Asked == p.to && m.Mode != p.to { // the next host starts again what it undid
 		n.until(p.to+" serves, which was asked for", n.serves(p.to))
 		m = n.waitForRest()
 	}
@@ -223,7 +241,7 @@ func (n *node) waitAtFailpoint(at string) {
 // excuseRelay ignores failures that nothing could prevent: of connections through a relay whose process was killed or
 // ended with its host, and of new ones until its successor listens.
 func (l *load) excuseRelay(p point, launched bool) {
-	host := p.victim == "host" && launched && (p.from == "userspace" || p.to == "userspace")
+	host := (p.victim == "host" || p.victim == "signal") && launched && (p.from == "userspace" || p.to == "userspace")
 	relay := host || p.victim == "old" && p.from == "userspace" || p.victim == "new" && p.to == "userspace"
 	if !relay {
 		return

@@ -124,9 +124,6 @@ func (l *load) done(what string) {
 	seconds := counts.Took.Seconds()
 	l.t.Logf("%s: %d new connections (%.0f/s) and %d answers on kept ones in %.1f s: %d failed; longest answer %s, on a kept one %s",
 		what, counts.New, float64(counts.New)/seconds, counts.Kept, seconds, len(failed), counts.Worst.Round(time.Millisecond), counts.Stall.Round(time.Millisecond))
-	if said := evidence(failed); said != "" {
-		l.t.Log(said)
-	}
 	slices.Sort(failed)
 	for i, text := range failed {
 		if i == 10 {

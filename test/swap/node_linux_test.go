@@ -91,7 +91,8 @@ type node struct {
 	drain   time.Duration // drain timeout
 	more    string        // in the config file
 	options string        // of every plugin that runs the programs of iptables
-	protect string        // of the other plugins
+	protect string        // of nftables
+	probed  bool          // the host serves probes and metrics
 	testbed *netns.Testbed
 
 	cmd    *exec.Cmd
@@ -189,7 +190,11 @@ func (n *node) write(name, text string) {
 func (n *node) writeMode(mode string) { n.write("host.yaml", n.settings(mode)) }
 
 func (n *node) settings(mode string) string {
-	return fmt.Sprintf(settings, mode, n.drain) + n.more + n.pluginSettings()
+	text := fmt.Sprintf(settings, mode, n.drain) + n.more + n.pluginSettings()
+	if n.probed {
+		text = strings.NewReplacer(`healthzBindAddress: ""`, "healthzBindAddress: 127.0.0.1:10256", `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249").Replace(text)
+	}
+	return text
 }
 
 // until waits until check returns no error.

@@ -109,8 +109,8 @@ type soak struct {
 
 func newSoak(t *testing.T) *soak {
 	n := newNode(t, "iptables")
-	n.drain = time.Second
-	n.write("host.yaml", strings.Replace(n.settings("iptables"), `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249", 1))
+	n.drain, n.probed = time.Second, true
+	n.writeMode("iptables")
 	n.start()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -3,6 +3,8 @@
 package swap
 
 import (
+	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -40,21 +42,90 @@ func TestKernelThereAndBack(t *testing.T) {
 func thereAndBack(t *testing.T, p pair) {
 	n := newNode(t, p.from)
 	n.options = p.options
+	n.write("services/six.yaml", ipv6Service)
 	n.writeMode(p.from)
 	n.start()
-	l := n.newLoad()
-	var took []time.Duration
-	for range rounds() {
-		took = append(took, n.swapTo(p.to), n.swapTo(p.from))
+	n.waitForAnswers()
+	callers := n.callers()
+	if six, ok := n.ipv6Caller(); ok {
+		callers = append(callers, six)
 	}
+	l := n.loadOf(callers...)
+	var took []time.Duration
+	thereAndBack := func() { took = append(took, n.swapTo(p.to), n.swapTo(p.from)) }
+	for range rounds() - 1 {
+		thereAndBack()
+	}
+	n.inAStorm(thereAndBack)
 	l.done("swaps of " + p.String())
 	slices.Sort(took)
 	t.Logf("%d swaps, until the other mode serves: median %s, longest %s (goal: 5s)", len(took), took[len(took)/2], took[len(took)-1])
 	n.waitForMode(p.from)
+	var idle []*kept
+	for _, c := range n.callers() {
+		idle = append(idle, n.keep(c))
+	}
 	n.swapTo(p.to)
+	if p.from != "userspace" {
+		n.waitForMode(p.to) // the kernel keeps translated connections; those through a relay end with it
+	}
+	for _, k := range idle {
+		if err := k.say(); err != nil {
+			t.Errorf("idle while the mode went to %s: %s: %v", p.to, k.name, err)
+		}
+		_ = k.Close()
+	}
 	n.waitForMode(p.to)
 	n.expectNothingLeft(p.from)
 	n.waitForEvent("it is no longer needed")
+}
+
+// inAStorm changes endpoints all the time while f runs.
+func (n *node) inAStorm(f func()) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // ends with stop
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond): // the pace of the changes
+				n.write("services/storm.yaml", fmt.Sprintf(storm, i%200+1, i%250+1, i%250+2))
+			}
+		}
+	}()
+	f()
+	close(stop)
+	<-stopped
+}
+
+const ipv6Service = `
+apiVersion: v1
+kind: Service
+metadata: {name: six, namespace: shop}
+spec: {clusterIP: "fd00:30::a", ipFamilies: [IPv6], ports: [{port: 8081}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: six-1, namespace: shop, labels: {kubernetes.io/service-name: six}}
+addressType: IPv6
+ports: [{port: 8081}]
+endpoints: [{addresses: ["fd00:180::1"]}]
+`
+
+// ipv6Caller returns a client that calls by IPv6, and waits until it is answered. Some machines have no IPv6.
+func (n *node) ipv6Caller() (c caller, ok bool) {
+	n.Helper()
+	for _, addr := range []string{"fd00:192::10", "fd00:30::a"} {
+		if err := n.testbed.Own(netip.MustParseAddr(addr)); err != nil {
+			n.Logf("no IPv6 here: %v", err)
+			return c, false
+		}
+	}
+	n.echo(netip.MustParseAddrPort("[fd00:180::1]:8081"))
+	c = n.caller("client", netip.MustParseAddr("fd00:198::7"), netip.MustParseAddrPort("[fd00:30::a]:8081"))
+	n.until("IPv6 is served", func() error { return c.Try(n.Context()) })
+	return c, true
 }
 
 // TestKernelFileChangedMeanwhile changes the mode in the file while no host runs. The next host starts with the mode
@@ -76,15 +147,9 @@ func TestKernelFileChangedMeanwhile(t *testing.T) {
 	n.expectNothingLeft("iptables")
 }
 
-// nextHost kills the host, and starts the next one.
-func (n *node) nextHost(mode string) {
-	n.Helper()
-	n.end(syscall.SIGKILL)
-	n.start()
-	n.until("the next host serves", n.serves(mode))
-}
-
-// TestKernelNewBinary replaces a plugin's binary under load, several times.
+// TestKernelNewBinary replaces a plugin's binary under load, several times. On a machine that is too busy the swap to it
+// is undone, because updates may be held back only for a limited time. It is asked for again, as an operator would do, and
+// loses nothing either.
 func TestKernelNewBinary(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -92,45 +157,36 @@ func TestKernelNewBinary(t *testing.T) {
 			n.needsLaunchedPlugins()
 			n.start()
 			for range rounds() {
-				n.replaceBinary(mode)
+				l := n.newLoad()
+				n.install()
+				for tries := 1; !n.restartPlugin(mode); tries++ {
+					if tries == 3 {
+						t.Fatal("it was undone each time")
+					}
+				}
+				l.more(150)
+				l.done("a new binary of " + mode) // its connections keep the old process of a relay alive
+				if m := n.waitForMode(mode); m.Last == nil || m.Last.Error != "" {
+					t.Errorf("the swap ended with %+v", m.Last)
+				}
 			}
-			n.nextHost(mode)
+			n.end(syscall.SIGKILL)
+			n.start()
+			n.until("the next host serves", n.serves(mode))
 		})
 	}
 }
 
-// replaceBinary replaces the binary of the mode, under load. The load ends first, since connections through the old
-// process of a relay keep that process alive. On a machine that is too busy a swap is undone, because updates may be
-// held back only for a limited time. The swap is asked for again, as an operator would do, and loses nothing either.
-func (n *node) replaceBinary(mode string) {
+// restartPlugin swaps to the installed binary of the mode, and reports whether that serves.
+func (n *node) restartPlugin(mode string) (serves bool) {
 	n.Helper()
-	l := n.newLoad()
-	before := n.plugin(mode)
-	n.install()
-	for tries := 1; !n.waitForReplacement(mode, before); tries++ {
-		if tries == 3 {
-			n.Fatal("it was undone each time")
-		}
-	}
-	l.more(150)
-	l.done("a new binary of " + mode)
-	if m := n.waitForMode(mode); m.Last == nil || m.Last.Error != "" {
-		n.Errorf("the swap ended with %+v", m.Last)
-	}
-}
-
-// waitForReplacement waits until the new binary of a mode has replaced the process, and reports whether it serves. It
-// does not if updates would have been held back for too long.
-func (n *node) waitForReplacement(mode string, before int) (serves bool) {
-	n.Helper()
-	began := time.Now()
+	before, began := n.plugin(mode), time.Now()
 	if out, err := n.verb("plugin", "restart", mode); err != nil {
 		n.Fatalf("%v: %s", err, out)
 	}
 	n.until("another process serves", func() error {
 		err := n.servesWith(mode, before)()
-		if err == nil {
-			serves = true
+		if serves = err == nil; serves {
 			return nil
 		}
 		m, _ := n.Mode(n.Context())

@@ -5,30 +5,10 @@ package swap
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 )
-
-// TestKernelForwardDrop has a node that forwards only because of the rules that the swap removes. The host itself may
-// not read rules.
-func TestKernelForwardDrop(t *testing.T) {
-	n := newApart(t, "iptables")
-	n.start()
-	n.iptables("-P", "FORWARD", "DROP")
-	defer n.iptables("-P", "FORWARD", "ACCEPT")
-	n.expectRefused("userspace", "the policy of FORWARD is DROP")
-	n.iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
-	defer n.iptables("-D", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
-	n.swapTo("userspace")
-	n.waitForMode("userspace") // while a mode drains, a third one is refused
-	n.swapTo("nftables")
-	n.waitForAnswers()
-	n.waitForMode("nftables")
-	n.swapTo("iptables")
-}
 
 // TestKernelForwardDropWithoutTools has a node that forwards nothing, and no program to change that: a mode that needs
 // forwarding is refused without --force, and reported while it serves.
@@ -37,13 +17,15 @@ func TestKernelForwardDropWithoutTools(t *testing.T) {
 	n.needsLaunchedPlugins()
 	n.addSettings("plugins: {userspace: {options: {redirect: never}}}\n")
 	n.writeMode("userspace")
-	n.installOldTools()
-	path := "PATH=" + n.path("tools") + ":" + os.Getenv("PATH")
+	path := n.replaceTools("", "echo 'iptables v1.4.21'\n") // too old
 	n.start(path)
 	n.iptables("-P", "FORWARD", "DROP")
 	defer n.iptables("-P", "FORWARD", "ACCEPT")
 	const drops = "chain FORWARD of table ip filter drops what is forwarded, by its policy"
 	n.expectRefused("nftables", drops)
+	if out, err := n.verb("mode", "swap", "nftables", "--dry-run"); err == nil || !strings.Contains(out, drops) {
+		t.Errorf("a dry run: %v: %s", err, out)
+	}
 	n.writeMode("nftables")
 	n.until("the swap by the file is refused, too", func() error {
 		switch s, err := n.Status(t.Context()); {
@@ -73,17 +55,6 @@ func TestKernelForwardDropWithoutTools(t *testing.T) {
 	degraded(true)
 	n.iptables("-P", "FORWARD", "ACCEPT")
 	degraded(false)
-}
-
-// installOldTools installs programs of iptables that are too old into the folder tools.
-func (n *node) installOldTools() {
-	n.Helper()
-	for _, tool := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
-		n.write("tools/"+tool, "#!/bin/sh\necho 'iptables v1.4.21'\n")
-		if err := os.Chmod(n.path("tools/"+tool), 0o755); err != nil {
-			n.Fatal(err)
-		}
-	}
 }
 
 // iptables runs the program.
@@ -140,70 +111,4 @@ func (n *node) nft(words ...string) string {
 		n.Fatalf("nft %q: %v: %s", words, err, out)
 	}
 	return string(out)
-}
-
-// TestKernelOldTools has a node whose iptables is too old for the options.
-func TestKernelOldTools(t *testing.T) {
-	n := newNode(t, "userspace")
-	n.needsLaunchedPlugins()
-	n.addSettings("plugins: {userspace: {options: {redirect: never}}}\n")
-	n.writeMode("userspace")
-	n.installOldTools()
-	n.start("PATH=" + n.path("tools") + ":" + os.Getenv("PATH"))
-	out, err := n.verb("mode", "swap", "iptables", "--wait")
-	if err == nil || !strings.Contains(out, "1.4.21") {
-		t.Errorf("swap to iptables: %v: %s", err, out)
-	}
-	n.waitForRest()
-}
-
-// TestKernelLockHeld swaps while another program holds the xtables lock. The swap waits, and succeeds;
-// TestHeartbeatOfACall covers that a call that waits may take longer than one that hangs. The node has a lock of its
-// own, so that no other test waits for it. The test comes late, because the legacy tables stay, and with them every
-// program takes the lock.
-func TestKernelLockHeld(t *testing.T) {
-	n := newNode(t, "userspace")
-	n.needsLaunchedPlugins()
-	n.addSettings("plugins: {iptables: {options: {backend: legacy}}, userspace: {options: {backend: legacy}}}\n")
-	n.writeMode("userspace")
-	file := n.path("xtables.lock")
-	n.run(exec.Command(n.path("pointsman"), "run", "--config", n.path("host.yaml")), "XTABLES_LOCKFILE="+file)
-	l := n.newLoad()
-	lock, err := os.OpenFile(file, os.O_CREATE|os.O_RDONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-	n.ask("iptables")
-	n.until("the plugin says what it waits for", func() error {
-		list, err := n.Plugins(t.Context())
-		for _, p := range list.Items {
-			if strings.Contains(p.Waiting, "xtables lock") {
-				return nil
-			}
-		}
-		return errors.Join(err, errors.New("it does not"))
-	})
-	pid := n.plugin("iptables")
-	l.more(500)
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
-		t.Fatal(err)
-	}
-	n.until("iptables serves", n.serves("iptables"))
-	l.done("a swap while another program has the lock")
-	if now := n.plugin("iptables"); now != pid {
-		t.Errorf("process %d waited for the lock, and %d serves", pid, now)
-	}
-}
-
-// TestKernelLegacy checks the legacy backend for what no Service may attract or use as an endpoint, and for what a
-// neighbour may not reach.
-func TestKernelLegacy(t *testing.T) {
-	for _, mode := range []string{"iptables", "userspace"} {
-		t.Run("hijack/"+mode, func(t *testing.T) { hijack(t, mode, "backend: legacy") })
-	}
-	t.Run("martian", func(t *testing.T) { martian(t, "backend: legacy") })
 }

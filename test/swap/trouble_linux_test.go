@@ -5,51 +5,13 @@ package swap
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
-
-// TestKernelConfigMap keeps the config file in a folder as the kubelet makes it of a ConfigMap: the file is a link into
-// a folder that is a link, and the kubelet changes the latter. The mode changes, and changes again during the swap: the
-// last one serves in the end.
-func TestKernelConfigMap(t *testing.T) {
-	n := newNode(t, "iptables")
-	publish := func(version, mode string) {
-		n.write(version+"/host.yaml", n.settings(mode))
-		if err := errors.Join(os.Symlink(version, n.path("..next")), os.Rename(n.path("..next"), n.path("..data"))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	publish("..1", "iptables")
-	if err := errors.Join(os.Remove(n.path("host.yaml")), os.Symlink("..data/host.yaml", n.path("host.yaml"))); err != nil {
-		t.Fatal(err)
-	}
-	n.startAt("staging/fill")
-	l := n.newLoad()
-	publish("..2", "userspace")
-	n.waitAtFailpoint("staging/fill")
-	publish("..3", "iptables")
-	n.until("the host has read that", func() error {
-		m, err := n.Mode(t.Context())
-		if err == nil && m.File != "iptables" {
-			err = fmt.Errorf("the mode of the file is %s", m.File)
-		}
-		return err
-	})
-	n.resume()
-	n.waitForMode("iptables")
-	publish("..4", "userspace")
-	n.until("userspace serves", n.serves("userspace"))
-	l.done("a ConfigMap that changes")
-}
 
 // expectRefused asks for a swap that must be refused for that reason and leave no trace.
 func (n *node) expectRefused(mode, why string, words ...string) {
@@ -61,28 +23,6 @@ func (n *node) expectRefused(mode, why string, words ...string) {
 	}
 	n.waitForRest()
 	n.expectNothingLeft(mode)
-}
-
-// TestKernelFullDisk has a full state folder: a swap that the next host could not finish is refused, and succeeds when
-// there is room.
-func TestKernelFullDisk(t *testing.T) {
-	n := newNode(t, "iptables")
-	n.needsLaunchedPlugins()
-	if err := errors.Join(os.MkdirAll(n.path("state"), 0o700), unix.Mount("none", n.path("state"), "tmpfs", 0, "size=64k,mode=700")); err != nil {
-		t.Skipf("cannot mount: %v", err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(n.path("state"), unix.MNT_DETACH) })
-	n.start()
-	l := n.newLoad()
-	if err := os.WriteFile(n.path("state/ballast"), make([]byte, 64<<10), 0o600); !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("the disk is not full: %v", err)
-	}
-	n.expectRefused("userspace", "no space left on device")
-	if err := os.Remove(n.path("state/ballast")); err != nil {
-		t.Fatal(err)
-	}
-	n.swapTo("userspace")
-	l.done("a disk that is full for a while")
 }
 
 // TestKernelAskedTwice asks for the former mode and for the next mode again during a swap, and then resets the wanted
@@ -154,40 +94,12 @@ func TestKernelFlips(t *testing.T) {
 	}
 }
 
-// TestKernelIdle has idle connections while the mode changes and the old one is removed, in a namespace where no other
-// program has rules: the kernel's connection tracking must not end with the rules that started it.
-func TestKernelIdle(t *testing.T) {
-	n := newNode(t, "iptables")
-	n.drain = 5 * time.Second
-	n.writeMode("iptables")
-	n.start()
-	n.waitForAnswers()
-	for _, mode := range []string{"userspace", "iptables", "nftables", "iptables", "nftables", "userspace"} {
-		var idle []*kept
-		for _, c := range n.callers() {
-			idle = append(idle, n.keep(c))
-		}
-		relayed := n.serves("userspace")() == nil
-		n.swapTo(mode)
-		if !relayed {
-			n.waitForMode(mode) // the kernel keeps translated connections; those through a relay end with it
-		}
-		for _, k := range idle {
-			if err := k.say(); err != nil {
-				t.Errorf("idle while the mode went to %s: %s: %v", mode, k.name, err)
-			}
-			_ = k.Close()
-		}
-		n.waitForMode(mode)
-	}
-}
-
 // TestKernelLeavesAll compares a node with what it was before, after everything was removed: kernel parameters, all
 // other programs' rules byte by byte, and the ledger.
 func TestKernelLeavesAll(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.addForeignRules()
-	rules, foreign, sysctls := savedRules(t), n.foreignRules(), parameters()
+	rules, foreign, sysctls := savedRules(t), n.foreignTables(), parameters()
 	n.start()
 	for _, mode := range []string{"userspace", "nftables", "iptables", "nftables", "userspace", "iptables"} {
 		n.swapTo(mode)
@@ -206,8 +118,8 @@ func TestKernelLeavesAll(t *testing.T) {
 	if now := savedRules(t); now != rules {
 		t.Errorf("the rules were\n%s\nand are\n%s", rules, now)
 	}
-	if now := n.foreignRules(); now != foreign {
-		t.Errorf("foreign rules were\n%s\nand are\n%s", foreign, now)
+	if now := n.foreignTables(); now != foreign {
+		t.Errorf("foreign tables were\n%s\nand are\n%s", foreign, now)
 	}
 	for path, was := range sysctls {
 		if now, err := os.ReadFile(path); err == nil && string(now) != was {
@@ -247,46 +159,4 @@ func parameters() map[string]string {
 		}
 	}
 	return all
-}
-
-// ipv6Service is a Service in IPv6.
-const ipv6Service = `
-apiVersion: v1
-kind: Service
-metadata: {name: six, namespace: shop}
-spec: {clusterIP: "fd00:30::a", ipFamilies: [IPv6], ports: [{port: 8081}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: six-1, namespace: shop, labels: {kubernetes.io/service-name: six}}
-addressType: IPv6
-ports: [{port: 8081}]
-endpoints: [{addresses: ["fd00:180::1"]}]
-`
-
-// TestKernelIPv6 swaps there and back while a client calls by IPv6.
-func TestKernelIPv6(t *testing.T) {
-	n := newNode(t, "iptables")
-	from, to := netip.MustParseAddr("fd00:198::7"), netip.MustParseAddrPort("[fd00:30::a]:8081")
-	for _, addr := range []string{"fd00:192::10", "fd00:30::a"} {
-		if err := n.testbed.Own(netip.MustParseAddr(addr)); err != nil {
-			t.Skipf("no IPv6 here: %v", err)
-		}
-	}
-	n.echo(netip.MustParseAddrPort("[fd00:180::1]:8081"))
-	n.write("services/six.yaml", ipv6Service)
-	n.start()
-	c := n.caller("client", from, to)
-	n.until("IPv6 is served", func() error { return c.Try(t.Context()) })
-	for _, modes := range [][]string{{"userspace", "iptables"}, {"nftables", "iptables", "nftables"}, {"userspace", "nftables"}} {
-		l := n.loadOf(c)
-		for _, mode := range modes {
-			n.swapTo(mode)
-		}
-		l.done("swaps in IPv6")
-		if l.End().New == 0 {
-			t.Error("nothing asked")
-		}
-		n.waitForRest()
-	}
 }

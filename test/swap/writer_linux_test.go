@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,7 +39,7 @@ func (n *node) newSecondHost(mode string) *node {
 		n.Fatal(err)
 	}
 	second := newClient(n.T, dir)
-	second.options = n.options
+	second.options, second.probed = n.options, true
 	n.Cleanup(func() {
 		second.testbed = nil // the first node closes it
 		second.close()
@@ -48,9 +47,7 @@ func (n *node) newSecondHost(mode string) *node {
 	second.testbed = n.testbed
 	second.install()
 	second.write("services/web.yaml", manifest)
-	second.write("host.yaml", strings.NewReplacer(
-		`healthzBindAddress: ""`, "healthzBindAddress: 127.0.0.1:10256", `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249",
-	).Replace(second.settings(mode)))
+	second.writeMode(mode)
 	return second
 }
 
@@ -157,50 +154,4 @@ func (n *node) knowsAddr(addr string) error {
 		err = fmt.Errorf("no Service has %s: %s", addr, out)
 	}
 	return err
-}
-
-// TestKernelWriterElsewhere swaps to a mode that another process writes: the swap is undone, the text names the
-// process, and nothing that it wrote is removed.
-func TestKernelWriterElsewhere(t *testing.T) {
-	n := newNode(t, "userspace")
-	n.needsLaunchedPlugins()
-	n.start()
-	n.waitForAnswers()
-	second := n.newSecondHost("iptables")
-	second.start()
-	second.until("it serves", func() error { return second.statusIs(true, "") })
-	rules := n.natRules()
-	out, err := n.verb("mode", "swap", "iptables", "--wait=5m")
-	if holder := fmt.Sprintf("pid %d (pointsman-dataplane-iptables)", second.plugin("iptables")); err == nil || !strings.Contains(out, holder) {
-		t.Errorf("the swap: %v: %s; want that it was undone, and %s", err, out, holder)
-	}
-	n.waitForMode("userspace")
-	s, err := second.Status(t.Context())
-	if now := n.natRules(); err != nil || s.Dataplane.Lock != "held" || now != rules {
-		t.Errorf("after the swap was undone the other process has the lock %q (%v), and its chains are\n%s\nwant\n%s", s.Dataplane.Lock, err, now, rules)
-	}
-	second.until("the other host serves on", func() error {
-		s, err := second.Status(second.Context())
-		if err == nil && (s.Dataplane.Lock != "held" || !s.Healthy) {
-			err = fmt.Errorf("lock %q, warnings %+v", s.Dataplane.Lock, s.Warnings)
-		}
-		return err
-	})
-	n.waitForAnswers()
-}
-
-// natRules returns the rules in the chains of the iptables mode.
-func (n *node) natRules() string {
-	n.Helper()
-	out, err := exec.CommandContext(n.Context(), "iptables-save", "-t", "nat").Output()
-	if err != nil {
-		n.Fatal(err)
-	}
-	var ours []string
-	for line := range strings.Lines(string(out)) {
-		if strings.HasPrefix(line, "-A KUBE-S") || strings.HasPrefix(line, "-A KUBE-EXT-") {
-			ours = append(ours, line)
-		}
-	}
-	return strings.Join(ours, "")
 }
