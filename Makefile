@@ -91,7 +91,7 @@ test-swaps: ## run swaps under load, kill a plugin, and kill the host in each st
 .PHONY: test-system
 test-system: peers ## run nftables, iptables and kubectl pointsman with a real API server (root)
 	$(needs_root)
-	POINTSMAN_E2E=1 POINTSMAN_MODES='^(iptables-nft|nftables)$$' $(GOTEST) -p 1 -count=1 -timeout 30m -run '^Test(Cluster|AllNodes)$$' ./test/e2e
+	POINTSMAN_E2E=1 POINTSMAN_MODES='^(iptables-nft|nftables)$$' $(GOTEST) -p 1 -count=1 -timeout 30m -run '^TestCluster$$' ./test/e2e
 
 test-kernel: test-iptables test-dataplanes test-swap ## run all tests that write to the kernel, in their own namespaces (root)
 

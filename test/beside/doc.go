@@ -14,8 +14,7 @@
 // testdata/differences.txt lists it with its reason.
 //
 // The package also calls and pings addresses and ports that are no frontend, sends
-// datagrams of several packets, calls health check ports, and keeps connections and
-// flows while Services change.
+// datagrams of several packets, and keeps connections and flows while Services change.
 //
 // POINTSMAN_E2E=1 runs all tests but the random ones. POINTSMAN_SOAK=N adds N random
 // rounds; POINTSMAN_SEED repeats the rounds of a seed that an earlier run has printed.

@@ -26,7 +26,6 @@ func (c *contest) sequence(t *testing.T) {
 			c := c.on(t)
 			c.write(s.things)
 			c.compare(s.things)
-			c.compareHealth(s.things)
 			flows.compare(c, s.things)
 			held.compare(c)
 			held.add(c, s.things)

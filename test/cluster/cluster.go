@@ -44,7 +44,6 @@ const timeout = 4 * time.Minute
 type Options struct {
 	Addr  string   // address where the server listens; empty: 127.0.0.1
 	Wrap  []string // prefix of the commands, such as ip netns exec NAME
-	Users []string // more users than Admin, without rights; their tokens are Token(NAME)
 	Audit bool     // log each request, for Asked
 	Pods  bool     // the API server accepts Pods, with tokens of service accounts
 }
@@ -141,19 +140,15 @@ func (c *Cluster) startEtcd() {
 	c.t.Cleanup(etcd.stop)
 }
 
-// writeSecrets writes the users' tokens, and the key that signs tokens of service accounts.
+// writeSecrets writes Admin's token, and the key that signs tokens of service accounts.
 func (c *Cluster) writeSecrets() {
 	c.t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	tokens := fmt.Sprintf("%s,%s,%s,system:masters\n", Token(Admin), Admin, Admin)
-	for _, user := range c.options.Users {
-		tokens += fmt.Sprintf("%s,%s,%s\n", Token(user), user, user)
-	}
 	c.write("sa.key", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
-	c.write("tokens.csv", []byte(tokens))
+	c.write("tokens.csv", fmt.Appendf(nil, "%s,%s,%s,system:masters\n", Token(Admin), Admin, Admin))
 }
 
 func (c *Cluster) write(name string, data []byte) {

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -76,31 +74,6 @@ func (w *world) addPortName(service, name string, number int32) {
 	})
 }
 
-// probes checks that probes are answered as kube-proxy answers them.
-func probes(w *world) {
-	a := w.nodes[0]
-	w.inEachLand("probes of "+a.name, func(l *land) error {
-		for _, path := range []string{"healthz", "livez", "readyz"} {
-			body := l.get(w.client, probe(a, path))
-			var answer struct{ LastUpdated, CurrentTime time.Time }
-			code, text, _ := strings.Cut(body, " ")
-			if err := decode(text, &answer); err != nil || code != "200" || answer.LastUpdated.IsZero() {
-				return fmt.Errorf("%s: %s: %v", path, body, err)
-			}
-		}
-		if got := l.get(a.place, "http://127.0.0.1:10249/proxyMode"); got != "200 "+l.name {
-			return fmt.Errorf("proxyMode: %s", got)
-		}
-		services, err := a.machines[l.index].metric("pointsman_services")
-		if err != nil || services < 1 {
-			return fmt.Errorf("pointsman_services %g: %v", services, err)
-		}
-		return nil
-	})
-}
-
-func probe(n *node, path string) string { return fmt.Sprintf("http://%s:10256/%s", n.addrs[0], path) }
-
 // events checks that the host of each land writes events about the Node and about Services to the cluster.
 func events(w *world) {
 	first := w.service("first", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.77"} })
@@ -127,57 +100,6 @@ func events(w *world) {
 			return nil
 		})
 	}
-}
-
-// nodeIsRemoved excludes a node from load balancers, as the autoscaler does, and then deletes it. The node serves all
-// the time.
-func nodeIsRemoved(w *world) {
-	a, b := w.nodes[0], w.nodes[1]
-	pod := a.pods[0]
-	s := w.service("parting")
-	w.endpoints("parting", b.readyEndpoint(0))
-	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[0], backend, pod.addrs[0]))
-	l := w.startLoad(pod, at(s, 0, 80))
-
-	w.changeNode(a, func(o *corev1.Node) {
-		o.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule}}
-	})
-	w.expectCodes(a, "503 200")
-	w.changeNode(a, func(o *corev1.Node) { o.Spec.Taints = nil })
-	w.expectCodes(a, "200 200")
-
-	w.changeNode(a, func(o *corev1.Node) { o.Finalizers = []string{"pointsman.dev/test"} })
-	if err := w.kube.CoreV1().Nodes().Delete(w.Context(), a.name, metav1.DeleteOptions{}); err != nil {
-		w.Fatal(err)
-	}
-	w.expectCodes(a, "503 200")
-	w.changeNode(a, func(o *corev1.Node) { o.Finalizers = nil })
-	w.until("the Node is gone", func() error {
-		_, err := w.kube.CoreV1().Nodes().Get(w.Context(), a.name, metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the Node still exists: %v", err)
-		}
-		return nil
-	})
-	w.endpoints("parting", b.readyEndpoint(1))
-	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[1], backend, pod.addrs[0]))
-	w.register(a, 0)
-	w.expectCodes(a, "200 200")
-	w.result(l)
-	w.waitUntilServed(a)
-}
-
-// expectCodes waits for the codes of healthz and livez.
-func (w *world) expectCodes(n *node, want string) {
-	w.Helper()
-	w.inEachLand("healthz and livez of a node that goes", func(l *land) error {
-		healthz, _, _ := strings.Cut(l.get(w.client, probe(n, "healthz")), " ")
-		livez, _, _ := strings.Cut(l.get(w.client, probe(n, "livez")), " ")
-		if got := healthz + " " + livez; got != want {
-			return fmt.Errorf("got %s; want %s", got, want)
-		}
-		return nil
-	})
 }
 
 // disconnect disconnects the node from the API server, in each land.

@@ -63,6 +63,5 @@ func TestCluster(t *testing.T) {
 	})
 	t.Run("Peer", func(t *testing.T) { peer(w.on(t)) })
 	t.Run("Verbs", func(t *testing.T) { verbs(w.on(t)) })
-	t.Run("Permissions", func(t *testing.T) { permissions(w.on(t)) })
 	t.Run("Manifests", func(t *testing.T) { manifests(w.on(t)) })
 }

@@ -203,8 +203,3 @@ func (w *world) eachSlice(service string, edit func(*discoveryv1.EndpointSlice))
 func at(s *corev1.Service, family int, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[family]), port)
 }
-
-// nodePort returns a node's address in a family, with the node port of a Service's port i.
-func (n *node) nodePort(s *corev1.Service, family, i int) netip.AddrPort {
-	return netip.AddrPortFrom(n.addrs[family], uint16(s.Spec.Ports[i].NodePort))
-}

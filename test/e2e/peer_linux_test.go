@@ -33,7 +33,9 @@ type pair struct {
 func peer(w *world) {
 	w = w.firstLand()
 	p := pair{w, w.nodes[0], w.nodes[1]}
-	s, _ := w.balanced("asked", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
+	s := w.service("asked", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
+	})
 	w.endpoints("asked", p.ours.readyEndpoint(0), p.peers.readyEndpoint(0))
 	w.start(p.ours)
 	w.kubeProxy(p.peers.machines[0])
@@ -45,6 +47,10 @@ func peer(w *world) {
 	p.comparePages()
 	p.compareMetrics()
 	p.removeNodes()
+	for j := range p.peers.pods { // without its Node, ours follows changes
+		w.endpoints("asked", p.peers.readyEndpoint(j))
+		w.expect(p.ours.pods[0], "tcp4", at(s, 0, 80), answerOf(p.peers.pods[j], backend, p.ours.pods[0].addrs[0]))
+	}
 }
 
 // expectSame waits until both answers are equal and not empty.
@@ -193,7 +199,7 @@ func (p pair) removeNodes() {
 		p.expectSame("healthz and livez", func(n *node) (string, error) {
 			text := ""
 			for _, path := range []string{"healthz", "livez"} {
-				answer, body, err := p.lands[0].fetch(p.client, probe(n, path))
+				answer, body, err := p.lands[0].fetch(p.client, fmt.Sprintf("http://%s:10256/%s", n.addrs[0], path))
 				if err != nil {
 					return "", err
 				}

@@ -11,11 +11,8 @@ type scenario struct {
 func scenarios() []scenario {
 	return []scenario{
 		{"ClusterIP", clusterIP},
-		{"LoadBalancer", loadBalancer},
 		{"PortRenamed", portRenamed},
-		{"Probes", probes},
 		{"Events", events},
-		{"NodeGoes", nodeIsRemoved},
 		{"SwapServerAway", swapServerAway},
 		{"WatchExpired", watchExpired},
 		{"HostKilled", hostKilled},

@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -91,17 +89,3 @@ func (m *machine) warns(ctx context.Context, code string) error {
 	}
 	return nil
 }
-
-// metric returns the value of a metric without labels of the machine's host.
-func (m *machine) metric(name string) (value float64, err error) {
-	body := m.land.get(m.node.place, "http://127.0.0.1:10249/metrics")
-	for _, line := range lines(body) {
-		var label string
-		if _, err := fmt.Sscanf(line, "%s %g", &label, &value); err == nil && label == name {
-			return value, nil
-		}
-	}
-	return 0, errors.New("no " + name)
-}
-
-func decode(text string, into any) error { return json.Unmarshal([]byte(text), into) }

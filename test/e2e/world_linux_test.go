@@ -147,16 +147,6 @@ func (w *world) answer(host *netns.Host, addrs [2]netip.Addr, ports ...uint16) {
 	}
 }
 
-// routeTo routes an address to p, as a router would.
-func (w *world) routeTo(to netip.Addr, p *place) {
-	w.Helper()
-	for _, l := range w.lands {
-		if err := l.testbed.Lead(to, p.hosts[l.index]); err != nil {
-			w.Fatal(err)
-		}
-	}
-}
-
 // until waits until ok returns no error.
 func (w *world) until(what string, ok func() error) {
 	w.Helper()
