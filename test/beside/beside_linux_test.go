@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -169,22 +168,18 @@ func (c *contest) report(list []question, answers [][]answer) {
 	}
 }
 
-const pods = "clusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n"
-
-var detected = settings{label: "cluster CIDR", text: pods}
-
 // TestKernelBeside compares Services of every kind, and then Services that change step by step.
-func TestKernelBeside(t *testing.T) { newContest(t, kinds()...).run(t, detected) }
+func TestKernelBeside(t *testing.T) { newContest(t, kinds()...).run(t) }
 
 // TestKernelNftablesBeside does the same for mode nftables, compared with kube-proxy's mode of that name.
 func TestKernelNftablesBeside(t *testing.T) {
 	t.Parallel()
-	newContest(t, theirNftables, ourNftables).run(t, settings{label: "node ports everywhere", text: pods, ports: []string{"0.0.0.0/0", "::/0"}})
+	newContest(t, theirNftables, ourNftables).run(t, "0.0.0.0/0", "::/0")
 }
 
-func (c *contest) run(t *testing.T, s settings) {
+func (c *contest) run(t *testing.T, nodePortAddresses ...string) {
 	for _, p := range c.proxies {
-		p.start(t, s)
+		p.start(t, nodePortAddresses...)
 	}
 	t.Run("all kinds of Services", func(t *testing.T) {
 		c := c.on(t)
@@ -198,63 +193,11 @@ func (c *contest) run(t *testing.T, s settings) {
 		c.write(things)
 		c.settle()
 		from := append([]caller{called("client"), called("near0")}, callersAtEdges...)
-		if long() {
-			from = append(callers, callersAtEdges...)
-		}
 		all := calls(things, from...)
 		c.compareAnswers(append(all, longDatagrams(calls(things[:4], from...))...))
 	})
 	c.sequence(t)
 	t.Run("all differences occurred", c.allShown)
-}
-
-// TestKernelBesideAtRandom compares random Services, which change at random, with random settings of the proxies.
-func TestKernelBesideAtRandom(t *testing.T) {
-	atRandom(t, func(t testing.TB) *contest { return newContest(t, kinds()...) })
-}
-
-func atRandom(t *testing.T, newContest func(testing.TB) *contest) {
-	if !long() {
-		t.Skip("takes a minute for each round: POINTSMAN_SOAK=N runs N rounds")
-	}
-	c := newContest(t)
-	seed := seed()
-	t.Logf("POINTSMAN_SEED=%d", seed)
-	for round := range rounds() {
-		d := newDice(seed + uint64(round))
-		s := manySettings[(seed+uint64(round))%uint64(len(manySettings))]
-		t.Run(fmt.Sprint(seed+uint64(round), " ", s.label), func(t *testing.T) {
-			c := c.on(t)
-			for _, p := range c.proxies {
-				p.stop()
-				p.start(c.objects.root, s)
-			}
-			for range 3 {
-				things := d.things(12)
-				c.write(things)
-				c.compare(things, callsBeyondServices(things)...)
-			}
-		})
-	}
-}
-
-// manySettings are the settings of the proxies. Each random round uses the next element.
-var manySettings = []settings{
-	detected,
-	{label: "pods unknown"},
-	{label: "masquerade all", text: pods, iptables: ", masqueradeAll: true"},
-	{label: "pods by interface", text: "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: near}\n"},
-	{label: "pods by bridge", text: "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: near0}\n"},
-	{label: "pods by node", text: "detectLocalMode: NodeCIDR\n"},
-	{label: "pods of one family", text: "clusterCIDR: 10.244.0.0/16\n"},
-	{label: "some node ports", text: pods, ports: []string{"192.0.2.0/24", "2001:db8:2::/48"}},
-	{label: "primary node ports", text: pods, ports: []string{"primary"}},
-	{label: "no node ports", text: pods, ports: []string{"10.99.0.0/24", "fd99::/64"}},
-	{label: "no loopback", text: pods, iptables: noLoopback},
-	{label: "a firewall", text: pods, firewall: true},
-	{label: "a firewall, another mark", text: "", iptables: ", masqueradeBit: 31", firewall: true},
-	{label: "node ports of one family", text: pods, ports: []string{"192.0.2.0/24"}},
-	{label: "node ports on loopback", text: pods, ports: []string{"127.0.0.0/8", "::1/128"}},
 }
 
 // kinds returns the proxies to compare: kube-proxy first, and those that POINTSMAN_BESIDE names.
@@ -266,26 +209,6 @@ func kinds() []kind {
 	}
 	return append(all[:1:1], slices.DeleteFunc(all[1:], func(k kind) bool { return !slices.Contains(strings.Split(names, ","), k.label) })...)
 }
-
-func seed() uint64 {
-	n, err := strconv.ParseUint(os.Getenv("POINTSMAN_SEED"), 10, 64)
-	if err != nil {
-		return uint64(time.Now().Unix())
-	}
-	return n
-}
-
-// rounds is 1, or the number that POINTSMAN_SOAK gives.
-func rounds() int {
-	n, err := strconv.Atoi(os.Getenv("POINTSMAN_SOAK"))
-	if err != nil {
-		return 1
-	}
-	return max(1, n)
-}
-
-// long reports whether a run may take long.
-func long() bool { return os.Getenv("POINTSMAN_SOAK") != "" }
 
 // on returns a copy of c for a subtest.
 func (c *contest) on(t testing.TB) *contest {

@@ -39,14 +39,9 @@ func callsBeyondServices(things []thing) []question {
 			vips = append(vips, [2]netip.Addr{netip.MustParseAddr(spec.ClusterIPs[0]), netip.MustParseAddr(spec.ClusterIPs[1])})
 		}
 	}
-	for _, network := range []string{"tcp", "udp"} {
-		if !long() && network == "udp" {
-			break
-		}
-		call("pod", network, 8080, at("near0").addrs, at("far0").addrs)
-		call("node", network, 9090, at("node").addrs, at("other").addrs)
-		call("closed", network, 31999, at("node").addrs, secondAddrs)
-	}
+	call("pod", "tcp", 8080, at("near0").addrs, at("far0").addrs)
+	call("node", "tcp", 9090, at("node").addrs, at("other").addrs)
+	call("closed", "tcp", 31999, at("node").addrs, secondAddrs)
 	call("no-frontend", "tcp", 4444, vips...)
 	call("no-frontend", "udp", 8080, vips...)
 	call("ping", "icmp", 0, append(vips, at("node").addrs, secondAddrs, at("near1").addrs, at("far1").addrs)...)

@@ -131,7 +131,7 @@ func (q question) ask(ctx context.Context, w *world, thorough int, wait time.Dur
 		if got == dropped && misses < thorough/6 {
 			continue // the answer may have been late
 		}
-		if got == refused || got == dropped && !w.firewall && !q.endpoint() || got == passed {
+		if got == refused || got == dropped && !q.endpoint() || got == passed {
 			break // one rule rejects all calls, but for an endpoint's call to itself
 		}
 		if len(heard) >= q.to.ends {

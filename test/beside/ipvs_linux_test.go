@@ -13,32 +13,24 @@ import (
 var ourIPVS = kind{"ipvs", true, "ipvs", "legacy", false}
 
 // TestKernelIPVSBeside compares some kinds of Services with kube-proxy's iptables mode, which defines what a Service
-// means. A long run has every kind, and then two Services that change step by step.
+// means.
 func TestKernelIPVSBeside(t *testing.T) {
 	c := newIPVSContest(t)
 	for _, p := range c.proxies {
-		p.start(t, detected)
+		p.start(t)
 	}
 	t.Run("all kinds of Services", func(t *testing.T) {
 		c := c.on(t)
 		things := zoo()
-		if !long() {
-			things = slices.DeleteFunc(things, func(t thing) bool { return !slices.Contains(tellingServices, t.service.Name) })
-		}
+		things = slices.DeleteFunc(things, func(t thing) bool { return !slices.Contains(tellingServices, t.service.Name) })
 		c.write(things)
 		c.compare(things)
 	})
-	if long() {
-		c.sequence(t)
-	}
 }
 
 // tellingServices names the Services of the zoo that say most about IPVS: with two lists, with an empty one, and with
 // clients that may not call.
 var tellingServices = []string{"node-port-local", "load-balancer-local-far", "ranges"}
-
-// TestKernelIPVSBesideAtRandom is TestKernelBesideAtRandom for mode ipvs.
-func TestKernelIPVSBesideAtRandom(t *testing.T) { atRandom(t, newIPVSContest) }
 
 func newIPVSContest(t testing.TB) *contest {
 	t.Helper()

@@ -4,55 +4,28 @@ package beside
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// lifeOfService returns steps that change a Service into each kind of Service, without deleting it.
+// lifeOfService returns steps that change a Service into other kinds of Services, without deleting it.
 func lifeOfService() []step {
 	life := func(edits ...edit) []thing { return []thing{newThing(20, "life", spread(), edits...)} }
 	ports := nodePorts(30300)
 	load := loadBalancer("198.51.100.30", "2001:db8:e::30")
 	allowed := sources("198.18.0.0/16", "2001:db8:c::/48")
-	all := []step{
+	return []step{
 		{"ClusterIP", life()},
-		{"NodePort", life(ports)},
-		{"LoadBalancer", life(ports, load)},
 		{"LoadBalancer with source ranges", life(ports, load, allowed)},
-		{"LoadBalancer without node ports", life(load, allowed)},
-		{"LoadBalancer with other addresses", life(ports, loadBalancer("198.51.100.31", "2001:db8:e::31"))},
-		{"LoadBalancer without addresses", life(ports, loadBalancer())},
 		{"NodePort, no longer LoadBalancer", life(ports)},
-		{"affinity", life(ports, sticky(600))},
-		{"no affinity", life(ports)},
-		{"ports are renamed", life(ports, renamed)},
 		{"ports swap names", life(ports, swapped)},
-		{"only TCP", life(oneProtocol)},
 		{"one family", life(ports, family(0))},
 		{"both families", life(ports)},
 		{"ExternalName", life(externalName)},
 		{"NodePort, no longer ExternalName", life(ports)},
-		{"ExternalName again", life(externalName)},
 		{"headless", life(headless)},
-		{"label of another proxy", life(ports, label("service.kubernetes.io/service-proxy-name", "another"))},
-		{"label is removed", life(ports)},
-	}
-	if long() {
-		return all
-	}
-	return slices.DeleteFunc(all, func(s step) bool { return !slices.Contains(shortLife, s.label) })
-}
-
-// shortLife names the steps of lifeOfService that run without POINTSMAN_SOAK: those that change most.
-var shortLife = []string{"ClusterIP", "LoadBalancer with source ranges", "NodePort, no longer LoadBalancer", "ports swap names", "one family", "both families",
-	"ExternalName", "NodePort, no longer ExternalName", "headless"}
-
-func renamed(t *thing) {
-	for i := range t.service.Spec.Ports {
-		t.service.Spec.Ports[i].Name += "-renamed"
 	}
 }
 
@@ -60,8 +33,6 @@ func swapped(t *thing) {
 	p := t.service.Spec.Ports
 	p[0].Name, p[1].Name = p[1].Name, p[0].Name
 }
-
-func oneProtocol(t *thing) { t.service.Spec.Ports = t.service.Spec.Ports[:1] }
 
 // externalName changes the Service to type ExternalName.
 func externalName(t *thing) {

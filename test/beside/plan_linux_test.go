@@ -24,7 +24,7 @@ func TestKernelPlanFromKubeProxy(t *testing.T) {
 	t.Parallel()
 	traced.Need(t)
 	c := newContest(t, theirNft, theirNftables)
-	c.each(func(p *proxy) { p.start(t, detected) })
+	c.each(func(p *proxy) { p.start(t) })
 	c.write([]thing{newThing(20, "web", spread(), samePort(30400))})
 	c.settle()
 	for _, p := range c.proxies {
@@ -37,7 +37,7 @@ func TestKernelPlanFromKubeProxy(t *testing.T) {
 			t.Errorf("%s: taken over is %q, left over %q", p, taken, left)
 		}
 		file := filepath.Join(p.dir, "plain.yaml")
-		text := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: " + p.mode + "\nhostnameOverride: " + here + "\n" + pods
+		text := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: " + p.mode + "\nhostnameOverride: " + here + "\nclusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,37 +42,6 @@ var (
 	ourSockets    = kind{"userspace-legacy", true, "userspace", "legacy", apart.Asked()}
 )
 
-// settings are those of both kinds of proxy: kube-proxy's own file without the names of the cluster and the mode.
-type settings struct {
-	label    string
-	text     string
-	ports    []string // nodePortAddresses
-	iptables string   // of the section with that name
-	firewall bool     // the node accepts, and forwards, only what a rule allows
-}
-
-// noLoopback keeps node ports from 127.0.0.1.
-const noLoopback = ", localhostNodePorts: false"
-
-// takesNodePorts reports whether an address of the node takes node ports.
-func (s settings) takesNodePorts(a netip.Addr) bool {
-	if a == netip.IPv6Loopback() || a.IsLoopback() && s.iptables == noLoopback {
-		return false
-	}
-	restricted := false
-	for _, text := range s.ports {
-		if text == "primary" {
-			return at("node").addrs[0] == a || at("node").addrs[1] == a
-		}
-		p := netip.MustParsePrefix(text)
-		if p.Contains(a) {
-			return true
-		}
-		restricted = restricted || p.Addr().Is4() == a.Is4()
-	}
-	return !restricted
-}
-
 const common = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %s
@@ -83,17 +51,17 @@ healthzBindAddress: 127.0.0.1:10256
 metricsBindAddress: 127.0.0.1:10249
 oomScoreAdj: 0
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-iptables: {minSyncPeriod: 50ms, syncPeriod: 2s%[3]s}
+iptables: {minSyncPeriod: 50ms, syncPeriod: 2s}
 nftables: {minSyncPeriod: 50ms, syncPeriod: 2s}
 ipvs: {minSyncPeriod: 50ms, syncPeriod: 2s}
-nodePortAddresses: [%[5]s]
-%[4]s`
+nodePortAddresses: [%s]
+clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
+`
 
 // A proxy runs in a world of its own.
 type proxy struct {
 	kind
 	*world
-	set        settings // as it was last started
 	dir        string
 	kubeconfig string
 	log        string
@@ -157,28 +125,6 @@ func (p *proxy) hint(t testing.TB) {
 	}
 }
 
-// setFirewall lets the node accept only replies, and forward only what one of its pods sends, or lets it accept
-// everything again.
-func (p *proxy) setFirewall(t testing.TB, on bool) {
-	t.Helper()
-	p.firewall = on
-	for _, family := range []string{"iptables", "ip6tables"} {
-		for _, chain := range []string{"INPUT", "FORWARD"} {
-			if !on {
-				p.run(t, family, "-P", chain, "ACCEPT")
-				continue
-			}
-			p.run(t, family, "-P", chain, "DROP")
-		}
-		if !on {
-			continue
-		}
-		for _, rule := range []string{"INPUT -i lo", "INPUT -m conntrack --ctstate RELATED,ESTABLISHED", "INPUT -p ipv6-icmp", "FORWARD -i near0"} {
-			p.run(t, family, append([]string{"-A"}, append(strings.Fields(rule), "-j", "ACCEPT")...)...)
-		}
-	}
-}
-
 // run runs a program on the node, and returns its output.
 func (p *proxy) run(t testing.TB, name string, args ...string) string {
 	t.Helper()
@@ -208,17 +154,15 @@ func (p *proxy) environ() []string {
 	return append(os.Environ(), "PATH="+p.dir+":"+os.Getenv("PATH"), "XTABLES_LOCKFILE="+filepath.Join(p.dir, "xtables.lock"))
 }
 
-// start starts the process with these settings.
-func (p *proxy) start(t testing.TB, s settings) {
+// start starts the process.
+func (p *proxy) start(t testing.TB, nodePortAddresses ...string) {
 	t.Helper()
-	p.set = s
-	p.setFirewall(t, s.firewall)
 	file := filepath.Join(p.dir, "config.yaml")
 	ports := ""
-	if len(s.ports) > 0 {
-		ports = `"` + strings.Join(s.ports, `", "`) + `"`
+	if len(nodePortAddresses) > 0 {
+		ports = `"` + strings.Join(nodePortAddresses, `", "`) + `"`
 	}
-	text := fmt.Sprintf(common, p.mode, p.kubeconfig, s.iptables, s.text, ports)
+	text := fmt.Sprintf(common, p.mode, p.kubeconfig, ports)
 	if p.mode == "userspace" { // a busy machine may take longer to answer than the default
 		text += "udpIdleTimeout: 5s\n"
 	}

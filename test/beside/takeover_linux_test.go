@@ -31,7 +31,7 @@ func takeOver(t *testing.T, theirs, ours kind) {
 	c := newContest(t, theirs)
 	p := c.proxies[0]
 	things := []thing{newThing(20, "web", spread(), samePort(30400), loadBalancer("198.51.100.30", "2001:db8:e::30"))}
-	p.start(t, detected)
+	p.start(t)
 	c.write(things)
 	c.settle()
 	var kept openConnections
@@ -86,7 +86,7 @@ func TestKernelWayBack(t *testing.T) {
 	t.Parallel()
 	c := newContest(t, ourNft)
 	p := c.proxies[0]
-	p.start(t, detected)
+	p.start(t)
 	c.write([]thing{newThing(20, "web", spread(), samePort(30400))})
 	c.settle()
 	plugin := p.kept
@@ -96,7 +96,7 @@ func TestKernelWayBack(t *testing.T) {
 	}
 	<-p.ended
 	p.kind, p.kept = theirNft, nil
-	p.start(t, detected)
+	p.start(t)
 	c.settle()
 	said := func(what string) bool {
 		log, err := os.ReadFile(p.log)
@@ -114,15 +114,14 @@ func (p *proxy) replaceWith(t testing.TB, k kind) {
 	t.Helper()
 	p.stop()
 	p.kind = k
-	p.start(t, p.set)
+	p.start(t)
 }
 
 // load starts callers of all frontends of a Service by TCP.
 func (p *proxy) load(to thing) *traffic.Load {
 	var all []traffic.Caller
 	for _, frontend := range to.targets() {
-		if !strings.HasPrefix(frontend.network, "tcp") || strings.HasPrefix(frontend.way, "loopback") || strings.HasPrefix(frontend.way, "second") ||
-			strings.HasSuffix(frontend.way, "node-port") && !p.set.takesNodePorts(frontend.addr.Addr()) {
+		if !strings.HasPrefix(frontend.network, "tcp") || strings.HasPrefix(frontend.way, "loopback") || strings.HasPrefix(frontend.way, "second") {
 			continue
 		}
 		for _, from := range []caller{called("client"), called("near1"), called("node")} {

@@ -61,9 +61,8 @@ func at(name string) place {
 
 // A world is a node and the hosts around it.
 type world struct {
-	testbed  *netns.Testbed
-	hosts    map[string]*netns.Host // by the place's name
-	firewall bool                   // some endpoints may be unreachable
+	testbed *netns.Testbed
+	hosts   map[string]*netns.Host // by the place's name
 }
 
 func newWorld(t testing.TB) *world {
