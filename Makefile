@@ -89,9 +89,9 @@ test-swaps: ## run swaps under load, kill a plugin, and kill the host in each st
 	$(GOTEST) -count=1 -timeout 20m -run '^TestKernelFaults$$/.*/.*/^host$$' ./test/swap
 
 .PHONY: test-system
-test-system: peers ## run nftables, iptables and kubectl pointsman with a real API server (root)
+test-system: peers ## run nftables and iptables with a real API server (root)
 	$(needs_root)
-	POINTSMAN_E2E=1 POINTSMAN_MODES='^(iptables-nft|nftables)$$' $(GOTEST) -p 1 -count=1 -timeout 30m -run '^TestCluster$$' ./test/e2e
+	POINTSMAN_E2E=1 POINTSMAN_BESIDE=iptables-nft,nftables $(GOTEST) -p 1 -count=1 -timeout 30m -run '^Test(Stories|Interfaces|Manifests)$$' ./test/beside
 
 test-kernel: test-iptables test-dataplanes test-swap ## run all tests that write to the kernel, in their own namespaces (root)
 
@@ -134,11 +134,11 @@ e2e: test-stories test-beside ## run the whole system with a real API server, in
 .PHONY: test-stories test-beside
 test-stories: peers bin/helm ## run every dataplane that this kernel supports with a real API server (root)
 	$(needs_root)
-	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m ./test/e2e
+	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m -skip '^TestKernel' ./test/beside
 
 test-beside: peers ## run the same objects with each dataplane and the real kube-proxy, and compare (root)
 	$(needs_root)
-	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m ./test/beside
+	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m -run '^TestKernel' ./test/beside
 
 # helm reads the API server's version to decide whether it can install a chart.
 peers: ## build Kubernetes' own kube-apiserver, controllers, kubectl and kube-proxy, for tests (some minutes, once)

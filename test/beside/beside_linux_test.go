@@ -25,6 +25,7 @@ const timeout = 2 * time.Minute
 // first, which is kube-proxy.
 type contest struct {
 	*objects
+	api     *cluster.Cluster
 	proxies []*proxy
 	again   time.Duration // how long a repeated question waits for an answer
 	shown   map[int]bool  // lines of the table of differences
@@ -33,10 +34,10 @@ type contest struct {
 func newContest(t testing.TB, kinds ...kind) *contest {
 	t.Helper()
 	cluster.Need(t)
-	api := cluster.Start(t, cluster.Options{})
-	c := &contest{objects: newObjects(t, api), again: 1500 * time.Millisecond, shown: make(map[int]bool)}
+	api := cluster.Start(t, cluster.Options{Audit: true})
+	c := &contest{objects: newObjects(t, api), api: api, again: 1500 * time.Millisecond, shown: make(map[int]bool)}
 	for _, k := range kinds {
-		c.proxies = append(c.proxies, newProxy(t, k, api))
+		c.proxies = append(c.proxies, newProxy(t, k, api, cluster.Token(cluster.Admin)))
 	}
 	return c
 }
@@ -214,5 +215,5 @@ func kinds() []kind {
 func (c *contest) on(t testing.TB) *contest {
 	b := *c.objects
 	b.TB = t
-	return &contest{objects: &b, proxies: c.proxies, again: c.again, shown: c.shown}
+	return &contest{objects: &b, api: c.api, proxies: c.proxies, again: c.again, shown: c.shown}
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package beside lets the real kube-proxy and each of our dataplanes serve the same
-// cluster, and compares what happens to packets.
+// Package beside tests the whole system as in a cluster: a real kube-apiserver with RBAC over a real etcd, the real
+// binaries, and real packets from clients and pods. The real kube-proxy and each of our dataplanes serve the same
+// cluster, and the tests compare what happens to packets.
 //
 //	                     ┌▶ kube-proxy ▶ node, pods, neighbours ◀┐
 //	kube-apiserver ──────┼▶ iptables   ▶ node, pods, neighbours ◀┼── the same calls
-//	(Services at random) └▶ userspace  ▶ node, pods, neighbours ◀┘   everywhere
+//	                     └▶ userspace  ▶ node, pods, neighbours ◀┘   everywhere
 //
 // Every proxy has its own network namespaces (a world) with the same addresses. All
 // callers call all frontends of all Services. In all worlds, the calls must reach the
@@ -15,9 +16,11 @@
 //
 // The package also calls and pings addresses and ports that are no frontend, sends
 // datagrams of several packets, and keeps connections and flows while Services change.
+// It compares probes, metrics and health checks, tells stories of a cluster (the API
+// server is away, a host is killed), and moves nodes from kube-proxy by the commands of
+// the pages. No controller runs, except those of DaemonSets and Jobs in the moves: the
+// tests write EndpointSlices themselves.
 //
-// POINTSMAN_E2E=1 runs all tests but the random ones. POINTSMAN_SOAK=N adds N random
-// rounds; POINTSMAN_SEED repeats the rounds of a seed that an earlier run has printed.
 // POINTSMAN_BESIDE names the proxies besides kube-proxy, such as
 // "iptables-nft,userspace". One of our hosts runs apart from its plugin, as an ordinary
 // user without capabilities; with POINTSMAN_APART all of them do.
@@ -25,6 +28,7 @@
 // The ipvs mode takes part if the kernel has IPVS, as in make test-ipvs. It is compared
 // with kube-proxy's iptables mode, in which a Service means the same as in ours.
 //
-// The tests must not touch the network of the machine. Start reading at
-// beside_linux_test.go.
+// The tests must not touch the network of the machine. `make e2e` runs them; they need
+// root, etcd, and what `make peers` builds. Start reading at beside_linux_test.go and
+// stories_linux_test.go.
 package beside

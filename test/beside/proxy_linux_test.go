@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/test/apart"
 	"github.com/pointsman/pointsman/test/cluster"
 )
@@ -62,15 +63,18 @@ clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
 type proxy struct {
 	kind
 	*world
-	dir        string
-	kubeconfig string
-	log        string
-	process    *os.Process
-	ended      chan struct{}
-	kept       *apart.Keeper // the plugin, if the host runs apart
+	*admin.Client // of our host
+	dir           string
+	kubeconfig    string
+	disconnect    func() // cuts the connection to the API server
+	log           string
+	process       *os.Process
+	ended         chan struct{}
+	kept          *apart.Keeper // the plugin, if the host runs apart
 }
 
-func newProxy(t testing.TB, k kind, api *cluster.Cluster) *proxy {
+// newProxy returns a proxy that does not run yet, whose token for the API server is token.
+func newProxy(t testing.TB, k kind, api *cluster.Cluster, token string) *proxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "beside-")
 	if err != nil {
@@ -81,24 +85,32 @@ func newProxy(t testing.TB, k kind, api *cluster.Cluster) *proxy {
 		t.Fatal(err)
 	}
 	p := &proxy{kind: k, world: newWorld(t), dir: dir, log: filepath.Join(dir, "log")}
+	p.Client = admin.NewClient(filepath.Join(dir, "own", "admin.sock"))
 	p.plainNames(t)
 	p.hint(t)
-	err = p.hosts["node"].Do(func() error {
+	p.connect(t, api)
+	t.Cleanup(func() { p.disconnect() })
+	kubeconfig, err := os.ReadFile(api.Kubeconfig(token, "https://127.0.0.1:6443"))
+	p.kubeconfig = filepath.Join(dir, "kubeconfig")
+	if err := errors.Join(err, os.WriteFile(p.kubeconfig, kubeconfig, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// connect connects the node's loopback with the API server, until disconnect.
+func (p *proxy) connect(t testing.TB, api *cluster.Cluster) {
+	t.Helper()
+	err := p.hosts["node"].Do(func() error {
 		l, err := net.Listen("tcp4", "127.0.0.1:6443")
 		if err == nil {
-			t.Cleanup(api.Forward(l))
+			p.disconnect = api.Forward(l)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig, err := os.ReadFile(api.Kubeconfig(cluster.Token(cluster.Admin), "https://127.0.0.1:6443"))
-	p.kubeconfig = filepath.Join(dir, "kubeconfig")
-	if err := errors.Join(err, os.WriteFile(p.kubeconfig, kubeconfig, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 // plainNames creates a folder where the programs of the backend have their plain names.
@@ -190,11 +202,13 @@ func (p *proxy) host(t testing.TB, words ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	plugin := apart.Plugin{Name: p.mode, Binary: filepath.Join(cluster.Binaries, "pointsman-dataplane-"+p.mode), Socket: filepath.Join(p.dir, "plugin", "s"), Legacy: p.backend == "legacy", Env: p.environ()}
-	kept, err := apart.Keep(plugin, func(cmd *exec.Cmd) (<-chan struct{}, error) { return p.begin(cmd) })
-	if err != nil {
-		t.Fatalf("%v; its last words:\n%s", err, p.lastOutput())
+	if p.kept == nil { // else it outlived the last host
+		kept, err := apart.Keep(plugin, func(cmd *exec.Cmd) (<-chan struct{}, error) { return p.begin(cmd) })
+		if err != nil {
+			t.Fatalf("%v; its last words:\n%s", err, p.lastOutput())
+		}
+		p.kept = kept
 	}
-	p.kept = kept
 	cmd := apart.Host(binary, words...)
 	cmd.Env = []string{fmt.Sprintf("POINTSMAN_PLUGINS_%s_ADDRESS=%s", strings.ToUpper(p.mode), plugin.Address())}
 	return cmd
@@ -216,7 +230,9 @@ func (p *proxy) begin(cmd *exec.Cmd) (chan struct{}, error) {
 		return nil, err
 	}
 	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
+	if cmd.Stdout == nil {
+		cmd.Stdout, cmd.Stderr = log, log
+	}
 	// The thread that starts it lives as long as the process, because the kernel sends the process a signal when the
 	// thread ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -235,7 +235,7 @@ func TestChartApplies(t *testing.T) {
 			t.Errorf("kubectl %q: %v: %s", args, err, out)
 		}
 	}
-	const operator = "../e2e/testdata/prometheus-operator.yaml"
+	const operator = "../beside/testdata/prometheus-operator.yaml"
 	apply("", "apply", "-f", operator)
 	apply("", "wait", "--for=condition=established", "--timeout=60s", "-f", operator)
 	for file, text := range rendered {

@@ -18,7 +18,7 @@ func TestKernelOptions(t *testing.T) {
 		refused, why string
 	}{
 		"launched": {newNode, "localhostNodePorts: true, backend: legacy", "plugins.iptables.options.backend: cannot change while iptables serves"},
-		"unit":     {newApart, "localhostNodePorts: perhaps", "plugins.iptables.options: "},
+		"unit":     {newApart, "localhostNodePorts: perhaps", "plugins.iptables.options.localhostNodePorts: want a bool"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := c.begin(t, "iptables")

@@ -85,7 +85,7 @@ func (n *node) expectWriter(mode string) {
 	})
 	n.expectAnswer(10256, "readyz", "200", `"ready":true`)
 	n.expectAnswer(10249, "metrics", "200", fmt.Sprintf("\npointsman_plugin_writer{plugin=%q} 1\n", mode), fmt.Sprintf("\npointsman_plugin_active{plugin=%q} 1\n", mode))
-	n.waitForEvent("it is the writer now")
+	n.waitForEvent("it holds the writer's lock, and its updates are applied")
 }
 
 // TestKernelTwoHosts has two hosts in one namespace that do not know of each other. The second one serves nothing, says

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package e2e
+package beside
 
 import (
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,9 +27,8 @@ func TestChartMove(t *testing.T) {
 	}
 	v, home := newMove(t, "iptables"), t.TempDir()
 	v.shell = append(v.shell, "PATH="+bin+":"+bin+"/peers:"+os.Getenv("PATH"), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
-	answers := v.answered()
-	load := v.startLoadNow(v.nodes[0].pods[0], answers(0))
-
+	web, done := v.serve("web", on("far0", 8080))
+	answers := func(place string) { v.lead(&web, on(place, 8080)) }
 	out, err := v.sh("helm install pointsman " + chart + " -n kube-system --set kubeProxy.replace=true")
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -42,33 +40,19 @@ func TestChartMove(t *testing.T) {
 	v.expectCheckFails(move[0])
 	v.must(move...)
 	v.expectPods("pointsman", "kube-proxy")
-	answers(1)
+	answers("far1")
 	v.must(back)
 	v.expectPods("kube-proxy", "kube-proxy")
-	answers(0)
-	v.result(load)
-}
-
-// answered creates a Service, and returns a function that makes pod j of the second node its endpoint, waits until that
-// pod answers, and returns the Service's address.
-func (v *move) answered() func(j int) netip.AddrPort {
-	v.Helper()
-	s := v.service("web")
-	from := v.nodes[0].pods[0]
-	return func(j int) netip.AddrPort {
-		v.Helper()
-		v.endpoints("web", v.nodes[1].readyEndpoint(j))
-		v.expect(from, "tcp4", at(s, 0, 80), answerOf(v.nodes[1].pods[j], backend, from.addrs[0]))
-		return at(s, 0, 80)
-	}
+	answers("far0")
+	done()
 }
 
 // commandsIn returns the commands in helm's output: those that restrict kube-proxy to nodes without the label, those
 // that move a node, and the one that moves it back.
 func (v *move) commandsIn(text string) (leave, move []string, back string) {
 	v.Helper()
-	before, after, found := strings.Cut(strings.ReplaceAll(text, "NODE", v.nodes[0].name), "\nThen, ")
-	_, back, backs := strings.Cut(after, "\nThe way back is ")
+	before, after, found := strings.Cut(strings.ReplaceAll(text, "NODE", here), "\nThen move ")
+	_, back, backs := strings.Cut(after, "\nTo return a node to kube-proxy: ")
 	command := regexp.MustCompile(`(?m)^  ((?:kubectl|helm) .*)$`)
 	for _, m := range command.FindAllStringSubmatch(before, -1) {
 		leave = append(leave, m[1])
@@ -88,7 +72,7 @@ func (v *move) expectCheckFails(first string) {
 	v.Helper()
 	mode := v.setMode("kernelspace")
 	out, err := v.sh(first)
-	if err == nil || !strings.Contains(out, "check-"+v.nodes[0].name) {
+	if err == nil || !strings.Contains(out, "check-"+here) {
 		v.Errorf("on a node that cannot be served: %v, %s", err, out)
 	}
 	v.setMode(mode)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package e2e
+package beside
 
 import (
 	"context"
@@ -25,8 +25,9 @@ import (
 // A kubelet replaces the scheduler and the kubelet of one machine: it binds the pods of DaemonSets, runs the containers of
 // each pod, and reports their state.
 type kubelet struct {
-	*world
-	m    *machine
+	*contest
+	node string
+	p    *proxy                           // its network
 	root string                           // replaces a machine's folder / for volumes
 	pods map[string]map[string]*container // by UID, and by the container's name
 }
@@ -39,21 +40,22 @@ type container struct {
 }
 
 // kubelet starts a kubelet, which ends with the test.
-func (w *world) kubelet(m *machine) *kubelet {
-	w.Helper()
-	k := &kubelet{w, m, w.shortDir(), make(map[string]map[string]*container)}
-	ctx, cancel := context.WithCancel(w.Context())
+func (c *contest) kubelet(node string) *kubelet {
+	c.Helper()
+	p := newProxy(c, theirNft, c.api, cluster.Token(cluster.Admin))
+	k := &kubelet{c, node, p, c.TempDir(), make(map[string]map[string]*container)}
+	ctx, cancel := context.WithCancel(c.Context())
 	ended := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(ended)
 		for tick := time.NewTicker(100 * time.Millisecond); ctx.Err() == nil; <-tick.C {
 			if err := k.sync(ctx); err != nil && ctx.Err() == nil {
-				w.Errorf("the kubelet of %s: %v", m.node.name, err)
+				c.Errorf("the kubelet of %s: %v", node, err)
 				return
 			}
 		}
 	}()
-	w.Cleanup(func() {
+	c.Cleanup(func() {
 		cancel()
 		<-ended
 		for _, containers := range k.pods {
@@ -68,15 +70,15 @@ func (w *world) kubelet(m *machine) *kubelet {
 
 // sync binds, runs, probes or ends each pod, as its state requires.
 func (k *kubelet) sync(ctx context.Context) error {
-	all, err := k.kube.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{})
+	all, err := k.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	for _, p := range all.Items {
 		switch {
-		case p.Spec.NodeName == "" && wantsNode(p) == k.m.node.name:
-			err = k.kube.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: k.m.node.name}}, metav1.CreateOptions{})
-		case p.Spec.NodeName == k.m.node.name:
+		case p.Spec.NodeName == "" && wantsNode(p) == k.node:
+			err = k.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: k.node}}, metav1.CreateOptions{})
+		case p.Spec.NodeName == k.node:
 			err = k.step(ctx, &p)
 		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // else it is another process by now
@@ -117,7 +119,7 @@ func (k *kubelet) step(ctx context.Context, p *corev1.Pod) error {
 			return k.report(ctx, p) // a Job's pod stays until its controller has seen this
 		}
 		now := int64(0)
-		return k.kube.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+		return k.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
 	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
 		return nil
 	case containers == nil:
@@ -153,7 +155,7 @@ func (k *kubelet) report(ctx context.Context, p *corev1.Pod) error {
 	}
 	p.Status.Phase = phase
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()}}
-	_, err := k.kube.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{})
+	_, err := k.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{})
 	return err
 }
 
@@ -162,7 +164,7 @@ func (k *kubelet) ready(probe *corev1.Probe) bool {
 		return true
 	}
 	url := fmt.Sprintf("http://127.0.0.1:%d%s", probe.HTTPGet.Port.IntValue(), probe.HTTPGet.Path)
-	answer, _, err := k.m.land.fetch(k.m.node.place, url)
+	answer, _, err := k.p.fetch("node", url)
 	return err == nil && answer.StatusCode == 200
 }
 
@@ -181,7 +183,7 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod, c corev1.Container) (*
 	environ := os.Environ()
 	for _, e := range c.Env {
 		if e.ValueFrom != nil { // only the node's name is supported
-			e.Value = k.m.node.name
+			e.Value = k.node
 		}
 		environ = append(environ, e.Name+"="+e.Value)
 		for i := range words {
@@ -200,7 +202,7 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod, c corev1.Container) (*
 	defer log.Close()
 	cmd := exec.Command("unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", script + mounts + `exec "$@"`, "sh"}, words...)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = environ, log, log
-	ended, err := k.m.startProcess(cmd)
+	ended, err := k.p.begin(cmd)
 	return &container{cmd, ended}, err
 }
 
@@ -225,7 +227,7 @@ func (k *kubelet) mounts(ctx context.Context, p *corev1.Pod, c corev1.Container)
 		case v.EmptyDir != nil:
 			text += bind(filepath.Join(k.root, "volumes", string(p.UID), v.Name), m.MountPath)
 		case v.ConfigMap != nil:
-			object, err := k.kube.CoreV1().ConfigMaps(p.Namespace).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{})
+			object, err := k.CoreV1().ConfigMaps(p.Namespace).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{})
 			if err != nil {
 				return "", err
 			}
@@ -249,7 +251,7 @@ func (k *kubelet) account(ctx context.Context, p *corev1.Pod) (map[string]string
 	if p.Spec.ServiceAccountName == "" {
 		return nil, nil
 	}
-	answer, err := k.kube.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, p.Spec.ServiceAccountName, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	answer, err := k.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, p.Spec.ServiceAccountName, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package e2e
+package beside
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pointsman/pointsman/test/cluster"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // TestKubeadm moves a node of a cluster that kubeadm has set up from kube-proxy to Pointsman and back, by the commands
@@ -35,21 +36,21 @@ type route struct{ there, back, other string }
 
 // A move moves the first of two nodes; the second one stays with kube-proxy.
 type move struct {
-	*world
+	*contest
 	kubelets []*kubelet // of the nodes, in order
 	shell    []string   // the environment of the commands
 }
 
 func newMove(t *testing.T, mode string) *move {
 	t.Helper()
-	v := &move{world: newWorld(t, modes()[0])}
-	v.kubectl("delete", "-k", "../../configs/kubernetes")
+	v := &move{contest: newContest(t)}
 	v.asAdministrator()
 	v.api.StartControllers("daemonset-controller", "job-controller", "garbage-collector-controller")
 	v.kubeadm(mode)
-	for _, n := range v.nodes {
-		v.kubelets = append(v.kubelets, v.kubelet(n.machines[0]))
+	for _, node := range []string{here, there} {
+		v.kubelets = append(v.kubelets, v.kubelet(node))
 	}
+	v.proxies = []*proxy{v.kubelets[0].p}
 	t.Cleanup(v.logs) // before their folders go
 	v.must("kubectl -n kube-system rollout status daemonset/kube-proxy --timeout=2m")
 	return v
@@ -62,7 +63,7 @@ func (v *move) asAdministrator() {
 	if err != nil {
 		v.Fatal(err)
 	}
-	v.shell = append(os.Environ(), "PATH="+peers+":"+os.Getenv("PATH"), "KUBECONFIG="+v.api.Kubeconfig("token-admin", ""), "NODE="+v.nodes[0].name)
+	v.shell = append(os.Environ(), "PATH="+peers+":"+os.Getenv("PATH"), "KUBECONFIG="+v.api.Kubeconfig(cluster.Token(cluster.Admin), ""), "NODE="+here)
 }
 
 // kubeadm creates what kubeadm does, for nodes that reach the API server at their loopback, and whose kernel hides
@@ -131,22 +132,14 @@ func (v *move) must(commands ...string) {
 func (v *move) onNode(commands []string) {
 	v.Helper()
 	for _, c := range commands {
-		if err := v.nodes[0].machines[0].net.Do(func() error { return exec.CommandContext(v.Context(), "sh", "-c", c).Run() }); err != nil {
-			v.Fatalf("%s: %v", c, err)
-		}
+		v.proxies[0].run(v, "sh", "-c", c)
 	}
 }
 
 // play moves the node there and back, by one route after the other.
 func (v *move) play(routes ...route) {
-	s := v.service("web")
-	v.endpoints("web", v.nodes[1].readyEndpoint(0))
-	from := v.nodes[0].pods[0]
-	answers := func(j int) {
-		v.expect(from, "tcp4", at(s, 0, 80), answerOf(v.nodes[1].pods[j], backend, from.addrs[0]))
-	}
-	answers(0)
-	load := v.startLoadNow(from, at(s, 0, 80))
+	web, done := v.serve("web", on("far0", 8080))
+	answers := func(place string) { v.lead(&web, on(place, 8080)) }
 	there := v.steps("$", "kubeadm")
 	if len(there) != 5 {
 		v.Fatalf("docs/install.md moves by %q", there)
@@ -158,8 +151,8 @@ func (v *move) play(routes ...route) {
 	for _, r := range routes {
 		v.moveAndBack(r, there, answers)
 	}
-	v.result(load)
-	if left := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(left, "pointsman") {
+	done()
+	if left := v.proxies[0].run(v, "nft", "list", "tables"); strings.Contains(left, "pointsman") {
 		v.Errorf("after the moves, nf_tables has the tables\n%s", left)
 	}
 	if text := v.hostLog(); strings.Contains(text, "continues to serve") || strings.Count(text, `why="the host ends`) < len(routes) {
@@ -178,7 +171,7 @@ func (v *move) hostLog() string {
 }
 
 // moveAndBack moves the node by a route and back, and checks after each move that a new endpoint of the Service answers.
-func (v *move) moveAndBack(r route, there []string, answers func(pod int)) {
+func (v *move) moveAndBack(r route, there []string, answers func(place string)) {
 	v.Helper()
 	if r.other == "" {
 		v.must(there[2:]...)
@@ -187,15 +180,13 @@ func (v *move) moveAndBack(r route, there []string, answers func(pod int)) {
 	}
 	v.expectPods("pointsman", "kube-proxy")
 	v.onNode(v.steps("#", r.there))
-	v.endpoints("web", v.nodes[1].readyEndpoint(1))
-	answers(1)
+	answers("far1")
 
 	v.must(v.steps("$", "And back")...)
 	v.expectPods("kube-proxy", "kube-proxy")
 	v.onNode(v.steps("#", r.back))
 	v.must(v.steps("$", r.back)...)
-	v.endpoints("web", v.nodes[1].readyEndpoint(0))
-	answers(0)
+	answers("far0")
 }
 
 // moveToOtherMode moves the node, while the ConfigMap says ipvs, to another mode: other has the settings, the check of
@@ -228,7 +219,7 @@ func (v *move) logs() {
 			if err != nil {
 				v.Fatal(err)
 			}
-			v.Logf("%s of %s:\n%s", filepath.Base(file), v.nodes[i].name, text)
+			v.Logf("%s of %s:\n%s", filepath.Base(file), v.kubelets[i].node, text)
 		}
 	}
 }
@@ -244,7 +235,7 @@ func (v *move) expectRefused(steps []string) {
 		v.Errorf("after a check that failed, %s: %s", steps[1], out)
 	}
 	k := v.kubelets[0]
-	if text, err := os.ReadFile(filepath.Join(k.root, "check-"+k.m.node.name+".log")); !strings.Contains(string(text), "no plugin kernelspace") {
+	if text, err := os.ReadFile(filepath.Join(k.root, "check-"+k.node+".log")); !strings.Contains(string(text), "no plugin kernelspace") {
 		v.Errorf("the log of the failed check is %s, %v", text, err)
 	}
 	if after := v.pods(); !maps.Equal(before, after) {
@@ -257,14 +248,14 @@ func (v *move) expectRefused(steps []string) {
 // that they have read.
 func (v *move) setMode(mode string) (before string) {
 	v.Helper()
-	m, err := v.kube.CoreV1().ConfigMaps("kube-system").Get(v.Context(), "kube-proxy", metav1.GetOptions{})
+	m, err := v.CoreV1().ConfigMaps("kube-system").Get(v.Context(), "kube-proxy", metav1.GetOptions{})
 	if err != nil {
 		v.Fatal(err)
 	}
 	line := regexp.MustCompile("(?m)^mode: (.*)$")
 	before = line.FindStringSubmatch(m.Data["config.conf"])[1]
 	m.Data["config.conf"] = line.ReplaceAllString(m.Data["config.conf"], "mode: "+mode)
-	if _, err := v.kube.CoreV1().ConfigMaps("kube-system").Update(v.Context(), m, metav1.UpdateOptions{}); err != nil {
+	if _, err := v.CoreV1().ConfigMaps("kube-system").Update(v.Context(), m, metav1.UpdateOptions{}); err != nil {
 		v.Fatal(err)
 	}
 	return before
@@ -273,7 +264,7 @@ func (v *move) setMode(mode string) (before string) {
 // pods returns the pods of the DaemonSets with their UIDs, by node.
 func (v *move) pods() map[string]string {
 	v.Helper()
-	all, err := v.kube.CoreV1().Pods("kube-system").List(v.Context(), metav1.ListOptions{})
+	all, err := v.CoreV1().Pods("kube-system").List(v.Context(), metav1.ListOptions{})
 	if err != nil {
 		v.Fatal(err)
 	}
@@ -289,10 +280,10 @@ func (v *move) pods() map[string]string {
 // expectPods waits until exactly these DaemonSets have one pod on each node with a kubelet.
 func (v *move) expectPods(names ...string) {
 	v.Helper()
-	v.until(fmt.Sprintf("%q serve the nodes", names), func() error {
+	eventually.Succeeds(v, fmt.Sprintf("%q serve the nodes", names), func() error {
 		pods := v.pods()
 		for i, name := range names[:len(v.kubelets)] {
-			if pods[v.nodes[i].name+" "+name] == "" || len(pods) != len(v.kubelets) {
+			if pods[v.kubelets[i].node+" "+name] == "" || len(pods) != len(v.kubelets) {
 				return fmt.Errorf("there are %v", pods)
 			}
 		}
