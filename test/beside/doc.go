@@ -22,8 +22,8 @@
 // tests write EndpointSlices themselves.
 //
 // POINTSMAN_BESIDE names the proxies besides kube-proxy, such as
-// "iptables-nft,userspace". One of our hosts runs apart from its plugin, as an ordinary
-// user without capabilities; with POINTSMAN_APART all of them do.
+// "iptables-nft,userspace". Two of our hosts run apart from their plugins, as
+// ordinary users without capabilities; with POINTSMAN_APART all of them do.
 //
 // The ipvs mode takes part if the kernel has IPVS, as in make test-ipvs. It is compared
 // with kube-proxy's iptables mode, in which a Service means the same as in ours.

@@ -38,7 +38,7 @@ var (
 	theirNftables = kind{"kube-proxy nftables", false, "nftables", "nft", false}
 	ourNft        = kind{"iptables-nft", true, "iptables", "nft", true}
 	ourLegacy     = kind{"iptables-legacy", true, "iptables", "legacy", apart.Asked()}
-	ourUserspace  = kind{"userspace", true, "userspace", "nft", apart.Asked()}
+	ourUserspace  = kind{"userspace", true, "userspace", "nft", true} // a launched relay ends with its host
 	ourNftables   = kind{"nftables", true, "nftables", "nft", apart.Asked()}
 	ourSockets    = kind{"userspace-legacy", true, "userspace", "legacy", apart.Asked()}
 )

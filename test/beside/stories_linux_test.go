@@ -260,11 +260,9 @@ func hostKilled(c *contest) {
 	t.ends = []end{on("far1", 8080)}
 	c.write([]thing{t})
 	for _, p := range c.proxies {
-		if p.mode != "userspace" || p.apart { // a launched relay ends with its host
-			got := p.call(c.Context(), called("near1"), t.targets()[0], timeout)
-			if want := netip.AddrPortFrom(at("far0").addrs[0], 8080).String(); !strings.HasPrefix(got, want+" ") {
-				c.Errorf("without a host, %s leads to %s", p, got)
-			}
+		got := p.call(c.Context(), called("near1"), t.targets()[0], timeout)
+		if want := netip.AddrPortFrom(at("far0").addrs[0], 8080).String(); !strings.HasPrefix(got, want+" ") {
+			c.Errorf("without a host, %s leads to %s", p, got)
 		}
 		p.start(c.root)
 	}

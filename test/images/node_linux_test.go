@@ -3,7 +3,6 @@
 package images
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -65,7 +64,7 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	for _, at := range backends {
-		n.echo(at)
+		traffic.Answer(n, n.testbed, at)
 	}
 	return n
 }
@@ -92,21 +91,6 @@ func (n *node) clearKernel() {
 	}
 }
 
-// echo answers TCP at an endpoint.
-func (n *node) echo(at netip.AddrPort) {
-	n.Helper()
-	host, err := n.testbed.Host(at.Addr())
-	if err != nil {
-		n.Fatal(err)
-	}
-	l, err := host.Listen(n.Context(), "tcp4", at)
-	if err != nil {
-		n.Fatal(err)
-	}
-	context.AfterFunc(n.Context(), func() { _ = l.Close() })
-	go traffic.Echo(l) // ends with the listener
-}
-
 // load starts a pod and a client that call the Service, by new connections and on kept ones.
 func (n *node) load() *traffic.Load {
 	n.Helper()
@@ -114,15 +98,9 @@ func (n *node) load() *traffic.Load {
 }
 
 // loadWith is load with more callers, whose connections live for a limited time.
-func (n *node) loadWith(lives func() time.Duration, all ...traffic.Caller) *traffic.Load {
+func (n *node) loadWith(lives func() time.Duration, more ...traffic.Caller) *traffic.Load {
 	n.Helper()
-	for name, from := range callers {
-		host, err := n.testbed.Host(from)
-		if err != nil {
-			n.Fatal(err)
-		}
-		all = append(all, traffic.From(host, name, from, service))
-	}
+	all := append(more, traffic.Callers(n, n.testbed, service, callers)...)
 	l := traffic.Start(traffic.Plan{New: 2, Every: 50 * time.Millisecond, Keep: 4, Lives: lives}, all...)
 	n.Cleanup(func() { l.End() })
 	return l

@@ -112,7 +112,7 @@ func unpacked(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	for _, at := range backends {
-		n.echo(at)
+		traffic.Answer(n, n.testbed, at)
 	}
 	return n
 }
@@ -185,33 +185,10 @@ func (n *node) serves(mode string) (pid int) {
 	return pid
 }
 
-// echo answers TCP at an endpoint.
-func (n *node) echo(at netip.AddrPort) {
-	n.Helper()
-	host, err := n.testbed.Host(at.Addr())
-	if err != nil {
-		n.Fatal(err)
-	}
-	l, err := host.Listen(n.Context(), "tcp4", at)
-	if err != nil {
-		n.Fatal(err)
-	}
-	context.AfterFunc(n.Context(), func() { _ = l.Close() })
-	go traffic.Echo(l) // ends with the listener
-}
-
 // load starts a pod and a client that call the Service, by new connections and on kept ones.
 func (n *node) load() *traffic.Load {
 	n.Helper()
-	var all []traffic.Caller
-	for name, from := range callers {
-		host, err := n.testbed.Host(from)
-		if err != nil {
-			n.Fatal(err)
-		}
-		all = append(all, traffic.From(host, name, from, service))
-	}
-	l := traffic.Start(traffic.Plan{New: 2, Every: 20 * time.Millisecond, Keep: 8}, all...)
+	l := traffic.Start(traffic.Plan{New: 2, Every: 20 * time.Millisecond, Keep: 8}, traffic.Callers(n, n.testbed, service, callers)...)
 	n.Cleanup(func() { l.End() })
 	return l
 }

@@ -38,13 +38,24 @@ func (n *node) caller(name string, from netip.Addr, to netip.AddrPort) caller {
 			return new(net.Dialer).DialContext(ctx, network, to.String())
 		}}
 	}
-	host, err := n.testbed.Host(from)
+	return traffic.Callers(n, n.testbed, to, map[string]netip.Addr{name: from})[0]
+}
+
+// serve answers TCP and UDP at a backend with what it receives, until the test ends.
+func (n *node) serve(addr netip.Addr) {
+	n.Helper()
+	at := netip.AddrPortFrom(addr, port)
+	traffic.Answer(n, n.testbed, at)
+	host, err := n.testbed.Host(addr)
 	if err != nil {
 		n.Fatal(err)
 	}
-	return caller{Name: name, To: to, Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
-		return host.Dial(ctx, network, from, to)
-	}}
+	packets, err := host.ListenPacket(n.Context(), "udp4", at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	context.AfterFunc(n.Context(), func() { _ = packets.Close() })
+	go traffic.EchoPackets(packets) // ends with the socket
 }
 
 // callers returns callers in a pod, on the node itself, and outside, for the virtual address and the node port.

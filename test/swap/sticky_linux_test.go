@@ -5,20 +5,29 @@ package swap
 import (
 	"bufio"
 	"context"
-	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 )
 
 // TestKernelAffinity checks that a client keeps its endpoint across swaps.
 func TestKernelAffinity(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.write("services/web.yaml", strings.Replace(manifest, "type: NodePort\n", "type: NodePort\n  sessionAffinity: ClientIP\n", 1))
-	for i := range uint16(2) {
-		n.answerByAddress(netip.AddrPortFrom(backends[i], 8081))
+	for i := range backends {
+		host, err := n.testbed.Host(backends[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := netns.Answer(t.Context(), host, sdk.TCP, netip.AddrPortFrom(backends[i], 8081)) // with its own address
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
 	}
 	n.write("services/named.yaml", named)
 	n.start()
@@ -52,15 +61,6 @@ ports: [{port: 8081}]
 endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
 `
 
-// answerByAddress answers with the backend's own address.
-func (n *node) answerByAddress(at netip.AddrPort) {
-	n.Helper()
-	n.accept("tcp4", at, func(conn net.Conn) {
-		fmt.Fprintln(conn, at)
-		_ = conn.Close()
-	})
-}
-
 // whoAnswers returns the backend that answers the client outside.
 func (n *node) whoAnswers(t *testing.T) string {
 	t.Helper()
@@ -80,5 +80,5 @@ func (n *node) whoAnswers(t *testing.T) string {
 		line, err = bufio.NewReader(conn).ReadString('\n')
 		return err
 	})
-	return strings.TrimSpace(line)
+	return strings.Fields(line)[0]
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // rounds returns how often each pair is swapped there and back: more often in a soak.
@@ -122,7 +124,7 @@ func (n *node) ipv6Caller() (c caller, ok bool) {
 			return c, false
 		}
 	}
-	n.echo(netip.MustParseAddrPort("[fd00:180::1]:8081"))
+	traffic.Answer(n, n.testbed, netip.MustParseAddrPort("[fd00:180::1]:8081"))
 	c = n.caller("client", netip.MustParseAddr("fd00:198::7"), netip.MustParseAddrPort("[fd00:30::a]:8081"))
 	n.until("IPv6 is served", func() error { return c.Try(n.Context()) })
 	return c, true
