@@ -3,15 +3,18 @@
 package windows
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // The ports of the Service.
@@ -19,10 +22,6 @@ const (
 	frontend     = "127.91.0.10:7780" // answers with the address of the endpoint
 	echoFrontend = "127.91.0.10:7790" // sends back what it receives
 )
-
-// callTimeout limits one request. wine's server sometimes keeps a connection of a killed process open, and the client
-// would wait forever.
-const callTimeout = time.Minute
 
 var endpoints = []string{"127.91.1.1", "127.91.1.2", "127.91.1.3"}
 
@@ -79,123 +78,80 @@ func listen(t *testing.T, addr string, answer func(net.Conn)) {
 	}()
 }
 
-// echo sends text, and waits until the endpoint has sent it back.
-func echo(conn net.Conn, text string) error {
-	if err := conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(conn, text); err != nil {
-		return err
-	}
-	back := make([]byte, len(text))
-	if _, err := io.ReadFull(conn, back); err != nil || string(back) != text {
-		return fmt.Errorf("the endpoint sent %q back, not %q: %w", back, text, err)
-	}
-	return nil
-}
-
 // calls sends requests to the Service, one after another, and counts the answers.
 type calls struct {
-	stop chan struct{}
-	done chan struct{} // closed after the last request
+	*traffic.Load
+	since time.Time // requests that started earlier may have failed
 
-	mu     sync.Mutex     // guards what follows
-	since  time.Time      // requests that started earlier are not counted
-	by     map[string]int // number of answers by endpoint
-	failed []error
+	mu sync.Mutex     // guards by
+	by map[string]int // number of answers by endpoint
+}
+
+// client returns a client of the Service that hands the name of each endpoint that answers to answered.
+func client(answered func(endpoint string)) traffic.Caller {
+	dial := func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, to.String())
+	}
+	return traffic.Caller{Name: "a client", Dial: dial, To: netip.MustParseAddrPort(frontend), Ask: func(conn net.Conn) error {
+		answer, err := io.ReadAll(conn)
+		if err == nil && !slices.Contains(endpoints, string(answer)) {
+			err = fmt.Errorf("the answer %q is no endpoint", answer)
+		}
+		if err == nil {
+			answered(string(answer))
+		}
+		return err
+	}}
 }
 
 // startCalls sends requests until the test ends.
 func startCalls(t *testing.T) *calls {
-	c := &calls{stop: make(chan struct{}), done: make(chan struct{}), by: make(map[string]int)}
-	go func() {
-		defer close(c.done)
-		for {
-			started := time.Now()
-			by, err := request()
-			c.count(started, by, err)
-			select {
-			case <-c.stop:
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		close(c.stop)
-		<-c.done
-	})
+	c := &calls{by: make(map[string]int)}
+	c.Load = traffic.Start(traffic.Plan{New: 1, Every: 20 * time.Millisecond}, client(func(endpoint string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.by[endpoint]++
+	}))
+	t.Cleanup(func() { c.End() })
 	return c
 }
 
-// request sends one request, and returns the endpoint that answers.
-func request() (string, error) {
-	conn, err := net.DialTimeout("tcp4", frontend, callTimeout)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
-		return "", err
-	}
-	answer, err := io.ReadAll(conn)
-	if err == nil && !slices.Contains(endpoints, string(answer)) {
-		err = fmt.Errorf("the answer %q is no endpoint", answer)
-	}
-	return string(answer), err
+// request sends one request.
+func request() error {
+	_, err := client(func(string) {}).Once(context.Background())
+	return err
 }
 
-func (c *calls) count(started time.Time, by string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case started.Before(c.since):
-	case err != nil:
-		c.failed = append(c.failed, fmt.Errorf("after %v: %w", time.Since(started).Round(time.Millisecond), err))
-	default:
-		c.by[by]++
-	}
-}
-
-// reset discards the results so far, and those of a request that has already started.
-func (c *calls) reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.since, c.by, c.failed = time.Now(), make(map[string]int), nil
-}
-
-// take returns the results since the last take or reset.
-func (c *calls) take() (by map[string]int, failed []error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	by, failed = c.by, c.failed
-	c.by, c.failed = make(map[string]int), nil
-	return by, failed
-}
+// reset excuses the failures so far, and that of a request that has already started.
+func (c *calls) reset() { c.since = time.Now() }
 
 // answered waits until each of the given endpoints has answered five times without an answer of another endpoint
-// between. It fails if a request has failed since the last call of answered or reset.
+// between. It fails if a request has failed that started after the last call of reset.
 func (c *calls) answered(t *testing.T, by ...string) {
 	t.Helper()
-	got := make(map[string]int)
+	c.mu.Lock()
+	clear(c.by)
+	c.mu.Unlock()
 	eventually.SucceedsWithin(t, limit, fmt.Sprintf("only %v answer", by), func() error {
-		now, failed := c.take()
-		if len(failed) > 0 {
-			return eventually.Final(fmt.Errorf("%d requests failed: %w", len(failed), failed[0]))
+		for _, f := range c.Sofar().Failed {
+			if f.Began.After(c.since) {
+				return eventually.Final(fmt.Errorf("a request failed: %s", f))
+			}
 		}
-		for e, n := range now {
-			got[e] += n
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for e := range c.by {
 			if !slices.Contains(by, e) {
-				clear(got)
+				clear(c.by)
 				return fmt.Errorf("%s answers", e)
 			}
 		}
 		for _, e := range by {
-			if got[e] < 5 {
-				return fmt.Errorf("want at least 5 answers of each endpoint: %v", got)
+			if c.by[e] < 5 {
+				return fmt.Errorf("want at least 5 answers of each endpoint: %v", c.by)
 			}
 		}
 		return nil
 	})
-	t.Logf("answered: %v, 0 failed", got)
+	t.Logf("%v answered, 0 failed", by)
 }

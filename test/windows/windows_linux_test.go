@@ -15,8 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 const settings = `apiVersion: pointsman.dev/v1alpha1
@@ -43,7 +45,7 @@ func TestWindows(t *testing.T) {
 	n := &node{wine: w}
 	n.withoutHost()
 	n.start()
-	eventually.SucceedsWithin(t, limit, "the Service is served", func() error { _, err := request(); return err })
+	eventually.SucceedsWithin(t, limit, "the Service is served", request)
 	n.calls = startCalls(t)
 	for _, scenario := range []struct {
 		what string
@@ -169,10 +171,10 @@ func (n *node) swapped() {
 	if err != nil {
 		n.Fatal(err)
 	}
-	long, err := net.DialTimeout("tcp4", echoFrontend, callTimeout)
+	long, err := net.DialTimeout("tcp4", echoFrontend, limit)
 	if err == nil {
 		defer long.Close()
-		err = echo(long, "before")
+		err = errors.Join(long.SetDeadline(time.Now().Add(limit)), traffic.Say(long))
 	}
 	if err != nil {
 		n.Fatal(err)
@@ -193,8 +195,8 @@ func (n *node) swapped() {
 	if now, _, err := n.plugin(); err != nil || now == before {
 		n.Errorf("after the swap, process %d serves; want another one than %d: %v", now, before, err)
 	}
-	if err := echo(long, "while the old process drains"); err != nil {
-		n.Error(err)
+	if err := traffic.Say(long); err != nil {
+		n.Errorf("while the old process drains: %v", err)
 	}
 	n.calls.reset()
 	n.calls.answered(n.T, endpoints[:2]...)
@@ -221,7 +223,7 @@ func (n *node) hostKilled() {
 		n.Errorf("without a host: exit %d\n%s", exit, out)
 	}
 	eventually.SucceedsWithin(n, limit, "the plugin ends", func() error {
-		if _, err := request(); err == nil {
+		if request() == nil {
 			return errors.New("the Service still answers")
 		}
 		return nil
@@ -235,7 +237,7 @@ func (n *node) hostKilled() {
 		return err
 	})
 	n.write("manifests/web.yaml", manifest(endpoints...))
-	eventually.SucceedsWithin(n, limit, "the Service is served again", func() error { _, err := request(); return err })
+	eventually.SucceedsWithin(n, limit, "the Service is served again", request)
 	n.calls.reset()
 	n.calls.answered(n.T, endpoints...)
 }
@@ -254,7 +256,7 @@ func (n *node) pluginKilled() {
 		}
 		return err
 	})
-	eventually.SucceedsWithin(n, limit, "the Service is served again", func() error { _, err := request(); return err })
+	eventually.SucceedsWithin(n, limit, "the Service is served again", request)
 	n.calls.reset()
 	n.calls.answered(n.T, endpoints...)
 }
