@@ -88,21 +88,9 @@ type Dataplane interface {
 // dataplane refuses unused addresses and ports of ClusterIPs.
 func Drops(t *testing.T, g *netns.Testbed, start func() Dataplane, damage func(), foreign bool) {
 	t.Helper()
-	s, err := sdktest.Parse("drops", []byte(dropping))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, left := g.Place(s)
-	if len(left) > 0 {
-		t.Fatal(left)
-	}
 	d := start()
-	n := node{t, g, d}
-	n.update(s.Update(1))
-	n.datagram("198.18.0.7", "192.0.2.10:9") // creates the host and its neighbour entry
-	_, undo := n.setDefaultRoute(netip.MustParseAddr("198.18.0.7"))
+	n, s, undo := placeDropping(t, g, d)
 	defer undo()
-	n.update(s.Update(2))
 	want := map[string]uint64{sdk.DropSourceRange: 0, sdk.DropLocalWithoutEndpoint: 0, sdk.DropNoEndpoint: 0, sdk.DropForeignPort: 0}
 	sendAll := func() {
 		for i, p := range drops {
@@ -147,6 +135,25 @@ func Drops(t *testing.T, g *netns.Testbed, start func() Dataplane, damage func()
 		t.Fatal(err)
 	}
 	eventually.True(t, "the report has no counters after a cleanup", func() bool { return len(d.Report().Dropped) == 0 })
+}
+
+// placeDropping lets d serve the Services of dropping, on a node whose default route leads to a neighbour until undo.
+func placeDropping(t *testing.T, g *netns.Testbed, d sdk.Dataplane) (n node, s sdktest.Scenario, undo func()) {
+	t.Helper()
+	s, err := sdktest.Parse("drops", []byte(dropping))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, left := g.Place(s)
+	if len(left) > 0 {
+		t.Fatal(left)
+	}
+	n = node{t, g, d}
+	n.update(s.Update(1))
+	n.datagram("198.18.0.7", "192.0.2.10:9") // creates the host and its neighbour entry
+	_, undo = n.setDefaultRoute(netip.MustParseAddr("198.18.0.7"))
+	n.update(s.Update(2))
+	return n, s, undo
 }
 
 // counted returns the counters of a dataplane's report, for both IP families.

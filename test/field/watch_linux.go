@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -28,20 +27,8 @@ type Watcher interface {
 // dataplane's process during each watch, and not afterwards. foreign is as in Drops.
 func Watch(t *testing.T, g *netns.Testbed, d Watcher, foreign bool) {
 	t.Helper()
-	s, err := sdktest.Parse("drops", []byte(dropping))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, left := g.Place(s)
-	if len(left) > 0 {
-		t.Fatal(left)
-	}
-	n := node{t, g, d}
-	n.update(s.Update(1))
-	n.datagram("198.18.0.7", "192.0.2.10:9") // creates the host and its neighbour entry
-	_, undo := n.setDefaultRoute(netip.MustParseAddr("198.18.0.7"))
+	n, _, undo := placeDropping(t, g, d)
 	defer undo()
-	n.update(s.Update(2))
 	for i, p := range drops {
 		if p.foreign && !foreign {
 			continue

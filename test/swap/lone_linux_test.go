@@ -14,8 +14,15 @@ func TestKernelNoNetwork(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes a network namespace and writes rules")
 	}
-	n := bareNode(t, "userspace")
+	dir, err := os.MkdirTemp("", "swap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newClient(t, dir)
+	t.Cleanup(n.close)
+	n.install()
 	n.write("services/web.yaml", manifest)
+	n.writeMode("userspace")
 	n.run(exec.Command("unshare", "--net", "sh", "-c", `ip link set lo up && exec "$0" "$@"`, n.path("pointsman"), "run", "--config", n.path("host.yaml")))
 	for _, mode := range []string{"iptables", "nftables", "userspace", "nftables", "iptables"} {
 		n.swapTo(mode)
@@ -24,21 +31,4 @@ func TestKernelNoNetwork(t *testing.T) {
 		}
 	}
 	n.waitForEvent("without proof")
-}
-
-// bareNode returns a host without a namespace of its own, and without callers.
-func bareNode(t *testing.T, mode string) *node {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "swap")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := newClient(t, dir)
-	t.Cleanup(n.close)
-	n.install()
-	if err := os.MkdirAll(n.path("services"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	n.writeMode(mode)
-	return n
 }
