@@ -42,10 +42,9 @@ const timeout = 4 * time.Minute
 
 // Options configure a cluster.
 type Options struct {
-	Addr  string   // address where the server listens; empty: 127.0.0.1
-	Wrap  []string // prefix of the commands, such as ip netns exec NAME
-	Audit bool     // log each request, for Asked
-	Pods  bool     // the API server accepts Pods, with tokens of service accounts
+	Addr  string // address where the server listens; empty: 127.0.0.1
+	Audit bool   // log each request, for Asked
+	Pods  bool   // the API server accepts Pods, with tokens of service accounts
 }
 
 // A Cluster is a running kube-apiserver with its etcd.
@@ -87,7 +86,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	if o.Audit {
 		arguments = append(arguments, c.auditFlags()...)
 	}
-	c.server = newProcess(t, "kube-apiserver", o.Wrap, append([]string{binary}, arguments...)...)
+	c.server = newProcess(t, "kube-apiserver", append([]string{binary}, arguments...)...)
 	c.StartServer()
 	return c
 }
@@ -132,7 +131,7 @@ func (c *Cluster) startEtcd() {
 	c.t.Helper()
 	c.etcd = "http://127.0.0.1:" + freePort(c.t)
 	peers := "http://127.0.0.1:" + freePort(c.t)
-	etcd := newProcess(c.t, "etcd", c.options.Wrap, "etcd",
+	etcd := newProcess(c.t, "etcd", "etcd",
 		"--data-dir="+c.file("etcd"), "--log-level=error", "--logger=zap",
 		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)

@@ -21,7 +21,7 @@ func (c *Cluster) StartControllers(names ...string) {
 	if c.options.Pods {
 		command = append(command, "--root-ca-file="+c.CA) // for the controller that publishes the authority to Pods
 	}
-	p := newProcess(c.t, "kube-controller-manager", c.options.Wrap, command...)
+	p := newProcess(c.t, "kube-controller-manager", command...)
 	p.start()
 	c.t.Cleanup(func() {
 		p.stop()

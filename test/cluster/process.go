@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 )
 
@@ -25,8 +24,8 @@ type process struct {
 	done  chan struct{} // closed when the command has ended
 }
 
-func newProcess(t testing.TB, name string, wrap []string, command ...string) *process {
-	full := slices.Concat(wrap, []string{"sh", "-c", `exec 3<&0; ` + leash, name}, command)
+func newProcess(t testing.TB, name string, command ...string) *process {
+	full := append([]string{"sh", "-c", `exec 3<&0; ` + leash, name}, command...)
 	return &process{t: t, command: full, log: filepath.Join(t.TempDir(), name+".log")}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -27,7 +26,7 @@ func (n *node) goApart() {
 		}
 	}
 	for _, p := range n.plugins() {
-		k, err := apart.Keep(p, n.startPlugin)
+		k, err := apart.Keep(p, n.begin)
 		if err != nil {
 			n.Fatalf("%v: %s", err, n.read("host.log"))
 		}
@@ -72,25 +71,6 @@ func (n *node) pluginSettings() string {
 		text += fmt.Sprintf("  %s: {address: %q, options: {%s}}\n", p.Name, address, options)
 	}
 	return text
-}
-
-// startPlugin starts a plugin, which writes to the host's log.
-func (n *node) startPlugin(cmd *exec.Cmd) (<-chan struct{}, error) {
-	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	ended := make(chan struct{})
-	go func() { // ends with the plugin
-		defer close(ended)
-		_ = cmd.Wait()
-	}()
-	return ended, nil
 }
 
 // needsLaunchedPlugins skips a test that is about a host's children if all hosts run apart.

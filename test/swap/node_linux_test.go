@@ -96,7 +96,7 @@ type node struct {
 	testbed *netns.Testbed
 
 	cmd    *exec.Cmd
-	exited chan struct{}
+	exited <-chan struct{}
 
 	kept map[string]*apart.Keeper // the plugins of a host that runs apart; nil: the host launches them
 }

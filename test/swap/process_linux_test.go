@@ -105,22 +105,31 @@ func (n *node) run(host *exec.Cmd, env ...string) {
 // exec starts the host by this command, and does not wait.
 func (n *node) exec(host *exec.Cmd, env ...string) {
 	n.Helper()
-	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	host.Env = append(os.Environ(), env...)
+	exited, err := n.begin(host)
 	if err != nil {
 		n.Fatal(err)
 	}
-	defer log.Close()
-	n.cmd = host
-	n.cmd.Stdout, n.cmd.Stderr, n.cmd.Env = log, log, append(os.Environ(), env...)
-	if err := n.cmd.Start(); err != nil {
-		n.Fatal(err)
+	n.cmd, n.exited = host, exited
+}
+
+// begin starts a process, which writes to the host's log.
+func (n *node) begin(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
+	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
 	}
-	exited := make(chan struct{})
-	n.exited = exited
-	go func(c *exec.Cmd) { // ends with the host
-		_ = c.Wait()
-		close(exited)
-	}(n.cmd)
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() { // ends with the process
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+	return ended, nil
 }
 
 // waitForAnswers waits until every caller is answered at every address.

@@ -29,20 +29,25 @@ type pair struct{ from, to, options string }
 
 func (p pair) String() string { return strings.TrimSpace(p.from + "-" + p.to + " " + p.options) }
 
-// TestKernelThereAndBack swaps between two modes under load, several times.
+// TestKernelThereAndBack swaps between two modes under load, several times: of a host that launches its plugins, and of one
+// beside which they run as units.
 func TestKernelThereAndBack(t *testing.T) {
-	for _, p := range []pair{
-		{"iptables", "userspace", ""},
-		{"iptables", "nftables", "backend: nft"},
-		{"iptables", "nftables", "backend: legacy"},
-		{"userspace", "nftables", ""},
+	for _, c := range []struct {
+		begin func(*testing.T, string) *node
+		pair
+	}{
+		{newNode, pair{"iptables", "userspace", ""}},
+		{newNode, pair{"iptables", "nftables", "backend: nft"}},
+		{newNode, pair{"iptables", "nftables", "backend: legacy"}},
+		{newNode, pair{"userspace", "nftables", ""}},
+		{newApart, pair{"userspace", "iptables", "backend: nft"}},
 	} {
-		t.Run(p.String(), func(t *testing.T) { thereAndBack(t, p) })
+		t.Run(c.String(), func(t *testing.T) { thereAndBack(c.begin(t, c.from), c.pair) })
 	}
 }
 
-func thereAndBack(t *testing.T, p pair) {
-	n := newNode(t, p.from)
+func thereAndBack(n *node, p pair) {
+	t := n.T
 	n.options = p.options
 	n.write("services/six.yaml", ipv6Service)
 	n.writeMode(p.from)
