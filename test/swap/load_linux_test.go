@@ -14,12 +14,6 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// timeout limits the wait for an answer on a busy machine.
-const timeout = traffic.Timeout
-
-// silence is the time without an answer that shows that there is none.
-const silence = time.Second
-
 // A load calls a node in every way: by new connections all the time, and on kept connections every 20 ms.
 type load struct {
 	*traffic.Load

@@ -3,8 +3,8 @@
 package swap
 
 import (
-	"bufio"
-	"context"
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -35,12 +35,12 @@ func TestKernelAffinity(t *testing.T) {
 	if _, err := os.Stat("/proc/net/xt_recent"); err != nil {
 		t.Skipf("this kernel does not show which clients it remembers: %v", err)
 	}
-	keeps := n.whoAnswers(t)
+	keeps := n.whoAnswers()
 	for _, mode := range []string{"userspace", "iptables", "nftables", "iptables", "nftables", "userspace", "nftables"} {
 		n.swapTo(mode)
 		n.waitForMode(mode)
 		for range 6 {
-			if now := n.whoAnswers(t); now != keeps {
+			if now := n.whoAnswers(); now != keeps {
 				t.Fatalf("%s sends the client to %s, and it had kept to %s", mode, now, keeps)
 			}
 		}
@@ -62,23 +62,13 @@ endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
 `
 
 // whoAnswers returns the backend that answers the client outside.
-func (n *node) whoAnswers(t *testing.T) string {
-	t.Helper()
-	host, err := n.testbed.Host(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var line string
-	n.until("the client is answered", func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), timeout)
-		defer cancel()
-		conn, err := host.Dial(ctx, "tcp4", client, netip.AddrPortFrom(vip, 8081))
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		line, err = bufio.NewReader(conn).ReadString('\n')
+func (n *node) whoAnswers() (backend string) {
+	n.Helper()
+	c := n.caller("client", client, netip.AddrPortFrom(vip, 8081))
+	c.Ask = func(conn net.Conn) error {
+		_, err := fmt.Fscan(conn, &backend)
 		return err
-	})
-	return strings.Fields(line)[0]
+	}
+	n.until("the client is answered", func() error { return c.Try(n.Context()) })
+	return backend
 }
