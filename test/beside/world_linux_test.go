@@ -10,6 +10,7 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // The names of the two nodes. All proxies run on the first.
@@ -67,16 +68,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	testbed, err := netns.Apart()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := testbed.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	w := &world{testbed: testbed, hosts: make(map[string]*netns.Host)}
+	w := &world{testbed: traffic.Testbed(t, netns.Apart), hosts: make(map[string]*netns.Host)}
 	for _, p := range places {
 		for _, a := range p.addrs {
 			if err := w.settle(p.name, a); err != nil {
@@ -88,7 +80,7 @@ func newWorld(t testing.TB) *world {
 		}
 	}
 	for _, a := range slices.Concat(secondAddrs[:], balancerAddrs[0][:], balancerAddrs[1][:], balancerAddrs[2][:], balancerAddrs[3][:]) {
-		if err := testbed.Own(a); err != nil {
+		if err := w.testbed.Own(a); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -55,11 +55,9 @@ func newNode(t *testing.T) *node {
 	if err := os.Chmod(dir, 0o755); err != nil { // users in containers read its files
 		t.Fatal(err)
 	}
-	if n.testbed, err = netns.New(); err != nil {
-		t.Fatal(err)
-	}
+	n.testbed = traffic.Testbed(t, netns.New)
 	n.host = n.testbed.Node()
-	t.Cleanup(n.close)
+	t.Cleanup(n.clearKernel)
 	if err := n.testbed.Own(nodeAddr); err != nil { // it masquerades callers from outside
 		t.Fatal(err)
 	}
@@ -67,14 +65,6 @@ func newNode(t *testing.T) *node {
 		traffic.Answer(n, n.testbed, at)
 	}
 	return n
-}
-
-// close removes everything from its network.
-func (n *node) close() {
-	n.clearKernel()
-	if err := n.testbed.Close(); err != nil {
-		n.Error(err)
-	}
 }
 
 func (n *node) path(at string) string { return filepath.Join(n.dir, at) }

@@ -96,11 +96,7 @@ func unpacked(t *testing.T) *node {
 		t.Skip("needs root: it makes network namespaces and a Debian below a folder")
 	}
 	debian := filepath.Join(release(t), "..", "release", "debian.tar")
-	testbed, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &node{T: t, root: filepath.Join(t.TempDir(), "debian"), testbed: testbed}
+	n := &node{T: t, root: filepath.Join(t.TempDir(), "debian"), testbed: traffic.Testbed(t, netns.New)}
 	n.enter = []string{"chroot", n.root}
 	n.Client = admin.NewClient(n.path("/run/pointsman/pointsman.sock"))
 	t.Cleanup(n.close)
@@ -108,7 +104,7 @@ func unpacked(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n.run("tar", "-C", n.root, "--numeric-owner", "-xpf", debian)
-	if err := testbed.Own(nodeAddr); err != nil { // it masquerades callers from outside
+	if err := n.testbed.Own(nodeAddr); err != nil { // it masquerades callers from outside
 		t.Fatal(err)
 	}
 	for _, at := range backends {
@@ -117,11 +113,8 @@ func unpacked(t *testing.T) *node {
 	return n
 }
 
-// close ends the node's processes, and removes what they wrote.
+// close removes what other file systems hold of the node's folder.
 func (n *node) close() {
-	if err := n.testbed.Close(); err != nil {
-		n.Error(err)
-	}
 	for _, at := range []string{"/proc", "/sys"} {
 		if err := syscall.Unmount(n.path(at), syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
 			n.Error(err)

@@ -23,22 +23,10 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 	"github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
-func TestMain(m *testing.M) { netns.Main(tidy{m}) }
-
-// tidy removes what the tests built.
-type tidy struct{ *testing.M }
-
-func (t tidy) Run() int {
-	defer plugins.Range(func(_, build any) bool {
-		if binary, err := build.(func() (string, error))(); err == nil {
-			_ = os.RemoveAll(filepath.Dir(binary))
-		}
-		return true
-	})
-	return t.M.Run()
-}
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // A need has the capabilities that a dataplane needs with some options.
 type need struct {
@@ -106,16 +94,7 @@ func newTestbed(t *testing.T) *netns.Testbed {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces, and processes with less than root has")
 	}
-	testbed, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := testbed.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return testbed
+	return traffic.Testbed(t, netns.New)
 }
 
 // A plugin is a binary that listens for itself, with the given capabilities.
@@ -127,37 +106,33 @@ type plugin struct {
 	caps      []string
 }
 
-// plugins are the binaries that tests have built, by the plugin's name.
-var plugins sync.Map
-
 func (n need) install(t *testing.T) *plugin {
 	t.Helper()
-	build, _ := plugins.LoadOrStore(n.plugin, sync.OnceValues(func() (string, error) { return build(n.plugin) }))
-	binary, err := build.(func() (string, error))()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "least")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return &plugin{binary: binary, dir: dir, caps: n.caps}
+	binary := build(t, n.plugin)
+	return &plugin{binary: binary, dir: filepath.Dir(binary), caps: n.caps}
 }
 
 // prebuilt returns the folder with binaries for a machine that could not build them; empty: here.
 func prebuilt() string { return os.Getenv("POINTSMAN_BIN") }
 
-func build(name string) (string, error) {
-	dir, err := os.MkdirTemp("", "least-bin")
+// build puts a plugin's binary into a folder of its own, until the test ends.
+func build(t *testing.T, name string) (binary string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "least")
 	if err != nil {
-		return "", err
+		t.Fatal(err)
 	}
-	binary := filepath.Join(dir, "pointsman-dataplane-"+name)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	binary = filepath.Join(dir, "pointsman-dataplane-"+name)
 	if prebuilt() != "" {
-		return binary, os.Symlink(filepath.Join(prebuilt(), filepath.Base(binary)), binary)
+		err = os.Symlink(filepath.Join(prebuilt(), filepath.Base(binary)), binary)
+	} else {
+		err = built.Into(dir, "", "./plugins/"+name+"/pointsman-dataplane-"+name)
 	}
-	return binary, built.Into(dir, "", "./plugins/"+name+"/pointsman-dataplane-"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
 }
 
 // command runs the plugin as root with its capabilities. It cannot get others.

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,11 +33,7 @@ func TestKernelAskedByHand(t *testing.T) {
 		feed(t, exec.Command("iptables-legacy-restore"), "*nat\nCOMMIT\n*filter\nCOMMIT\n")
 	})
 	for _, plugin := range []string{"iptables", "nftables", "userspace", "ipvs"} {
-		binary, err := build(plugin)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(binary)) })
+		binary := build(t, plugin)
 		for _, words := range []string{"check", "cleanup --dry-run", "cleanup --dry-run --kube-proxy"} {
 			if words == "check" && plugin == "ipvs" {
 				continue // it loads a module

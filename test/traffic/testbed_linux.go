@@ -10,6 +10,21 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 )
 
+// Testbed opens a testbed (netns.New or netns.Apart), until the test ends.
+func Testbed(t testing.TB, open func() (*netns.Testbed, error)) *netns.Testbed {
+	t.Helper()
+	g, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
 // Answer answers TCP at an endpoint of a testbed with what it receives, until the test ends.
 func Answer(t testing.TB, g *netns.Testbed, at netip.AddrPort) {
 	t.Helper()
