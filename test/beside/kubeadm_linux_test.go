@@ -51,7 +51,6 @@ func newMove(t *testing.T, mode string) *move {
 		v.kubelets = append(v.kubelets, v.kubelet(node))
 	}
 	v.proxies = []*proxy{v.kubelets[0].p}
-	t.Cleanup(v.logs) // before their folders go
 	v.must("kubectl -n kube-system rollout status daemonset/kube-proxy --timeout=2m")
 	return v
 }
@@ -147,7 +146,15 @@ func (v *move) play(routes ...route) {
 	v.must(there[:2]...)
 	v.validate(v.setting("kube-proxy", "config.conf"))
 	v.expectPods("kube-proxy", "kube-proxy")
-	v.expectRefused(there[2:])
+	v.expectRefused(func() {
+		v.must(there[2], "kubectl -n kube-system wait --for=condition=Failed --timeout=2m job/check-$NODE")
+		if out, err := v.sh(strings.Replace(there[3], "--timeout=2m", "--timeout=0", 1)); err == nil {
+			v.Errorf("after a check that failed, %s: %s", there[3], out)
+		}
+		if text := v.output("check-" + here); !strings.Contains(text, "no plugin kernelspace") {
+			v.Errorf("the log of the failed check is %s", text)
+		}
+	})
 	for _, r := range routes {
 		v.moveAndBack(r, there, answers)
 	}
@@ -155,15 +162,15 @@ func (v *move) play(routes ...route) {
 	if left := v.proxies[0].run(v, "nft", "list", "tables"); strings.Contains(left, "pointsman") {
 		v.Errorf("after the moves, nf_tables has the tables\n%s", left)
 	}
-	if text := v.hostLog(); strings.Contains(text, "continues to serve") || strings.Count(text, `why="the host ends`) < len(routes) {
+	if text := v.output("pointsman"); strings.Contains(text, "continues to serve") || strings.Count(text, `why="the host ends`) < len(routes) {
 		v.Errorf("the host's log says that its plugin outlives the container:\n%s", text)
 	}
 }
 
-// hostLog returns what Pointsman's host printed on the node.
-func (v *move) hostLog() string {
+// output returns what the pods of a DaemonSet or Job printed on the node.
+func (v *move) output(owner string) string {
 	v.Helper()
-	text, err := os.ReadFile(filepath.Join(v.kubelets[0].root, "pointsman.log"))
+	text, err := os.ReadFile(filepath.Join(v.kubelets[0].root, owner+".log"))
 	if err != nil {
 		v.Fatal(err)
 	}
@@ -200,44 +207,18 @@ func (v *move) moveToOtherMode(there, other []string) {
 	v.must(other[0], other[1])
 	v.must(there[3:]...)
 	v.must(other[2:]...)
-	if text := v.hostLog(); !strings.Contains(text[strings.LastIndex(text, "host starting"):], " mode=iptables ") {
+	if text := v.output("pointsman"); !strings.Contains(text[strings.LastIndex(text, "host starting"):], " mode=iptables ") {
 		v.Errorf("the host did not start in mode iptables; its log is\n%s", text)
 	}
 	v.setMode(before) // this kernel may lack IPVS for the kube-proxy that comes back
 }
 
-// logs shows what the pods printed.
-func (v *move) logs() {
-	v.Helper()
-	for i, k := range v.kubelets {
-		logs, err := filepath.Glob(filepath.Join(k.root, "*.log"))
-		if err != nil {
-			v.Fatal(err)
-		}
-		for _, file := range logs {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				v.Fatal(err)
-			}
-			v.Logf("%s of %s:\n%s", filepath.Base(file), v.kubelets[i].node, text)
-		}
-	}
-}
-
 // expectRefused lets the check fail, by a mode without a plugin: the node gets no label, and kube-proxy's processes
 // stay.
-func (v *move) expectRefused(steps []string) {
+func (v *move) expectRefused(check func()) {
 	v.Helper()
-	before := v.pods()
-	mode := v.setMode("kernelspace")
-	v.must(steps[0], "kubectl -n kube-system wait --for=condition=Failed --timeout=2m job/check-$NODE")
-	if out, err := v.sh(strings.Replace(steps[1], "--timeout=2m", "--timeout=0", 1)); err == nil {
-		v.Errorf("after a check that failed, %s: %s", steps[1], out)
-	}
-	k := v.kubelets[0]
-	if text, err := os.ReadFile(filepath.Join(k.root, "check-"+k.node+".log")); !strings.Contains(string(text), "no plugin kernelspace") {
-		v.Errorf("the log of the failed check is %s, %v", text, err)
-	}
+	before, mode := v.pods(), v.setMode("kernelspace")
+	check()
 	if after := v.pods(); !maps.Equal(before, after) {
 		v.Errorf("after a failed check, the pods are %v; want %v", after, before)
 	}

@@ -64,6 +64,11 @@ func (c *contest) kubelet(node string) *kubelet {
 				<-c.ended
 			}
 		}
+		logs, _ := filepath.Glob(filepath.Join(k.root, "*.log")) // the pattern is valid
+		for _, file := range logs {
+			text, _ := os.ReadFile(file)
+			c.Logf("%s of %s:\n%s", filepath.Base(file), node, text)
+		}
 	})
 	return k
 }

@@ -37,7 +37,11 @@ func TestChartMove(t *testing.T) {
 	v.expectPods("kube-proxy", "kube-proxy")
 	v.must(leave...)
 	v.expectPods("kube-proxy", "kube-proxy")
-	v.expectCheckFails(move[0])
+	v.expectRefused(func() {
+		if out, err := v.sh(move[0]); err == nil || !strings.Contains(out, "check-"+here) {
+			t.Errorf("on a node that cannot be served: %v, %s", err, out)
+		}
+	})
 	v.must(move...)
 	v.expectPods("pointsman", "kube-proxy")
 	answers("far1")
@@ -65,16 +69,4 @@ func (v *move) commandsIn(text string) (leave, move []string, back string) {
 	}
 	back, _, _ = strings.Cut(back, "\n")
 	return leave, move, back
-}
-
-// expectCheckFails lets the first of the commands fail, on a node that cannot be served: no pod is removed.
-func (v *move) expectCheckFails(first string) {
-	v.Helper()
-	mode := v.setMode("kernelspace")
-	out, err := v.sh(first)
-	if err == nil || !strings.Contains(out, "check-"+here) {
-		v.Errorf("on a node that cannot be served: %v, %s", err, out)
-	}
-	v.setMode(mode)
-	v.expectPods("kube-proxy", "kube-proxy")
 }
