@@ -201,7 +201,6 @@ test-images: ## check the images of make images, and rebuild two of them (root)
 	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GOTEST) -count=1 -timeout 20m -skip '^TestKernelKubelet' ./test/images
 
 .PHONY: test-kubelet
-# KUBELET_LIVES is a regular expression that selects modes and forms by name, such as "nftables: one container".
 test-kubelet: peers nodes bin/helm ## run the images of make images as pods of a real kubelet, under traffic (root)
 	$(needs_root)
 	@(cd bin/dist && sha256sum --check --status ../images/release.sha256) 2>/dev/null || $(MAKE) images # of this release

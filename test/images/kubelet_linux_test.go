@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,17 +39,11 @@ type fleet struct {
 	mirror   *mirror
 	api      *cluster.Cluster
 	kube     kubernetes.Interface
-	only     *regexp.Regexp // the names of the lives to run
-	lived    int            // how many of them were run
 }
 
 // newFleet starts a fleet of one machine, and more at these addresses.
 func newFleet(t *testing.T, more ...netip.Addr) *fleet {
 	t.Helper()
-	only, err := regexp.Compile(os.Getenv(livesEnv))
-	if err != nil {
-		t.Fatalf("%s: %v", livesEnv, err)
-	}
 	n := newNode(t)
 	for _, program := range []string{"nodes/kubelet", "nodes/containerd", "nodes/containerd-shim-runc-v2", "helm"} {
 		if _, err := os.Stat("../../bin/" + program); err != nil {
@@ -61,7 +54,7 @@ func newFleet(t *testing.T, more ...netip.Addr) *fleet {
 		t.Fatal(err)
 	}
 	m := newMirror(t, "host", "pointsman", "dataplane-iptables", "dataplane-nftables", "dataplane-userspace")
-	f := &fleet{only: only, mirror: m, api: cluster.Start(t, cluster.Options{Pods: true, Addr: nodeAddr.String()})}
+	f := &fleet{mirror: m, api: cluster.Start(t, cluster.Options{Pods: true, Addr: nodeAddr.String()})}
 	f.machine = n.machine("n1", nodeAddr, f.api, m)
 	f.all = []*machine{f.machine}
 	for i, addr := range more {
@@ -297,9 +290,6 @@ func (f *fleet) uninstall() {
 	})
 }
 
-// livesEnv is the variable with a regular expression that selects the lives to run.
-const livesEnv = "KUBELET_LIVES"
-
 // TestKernelKubelet runs the images as pods of a real kubelet, by the chart in its forms. Connections through userspace
 // end with its process, so its pod is neither upgraded nor evicted under traffic.
 func TestKernelKubelet(t *testing.T) {
@@ -321,15 +311,6 @@ func TestKernelKubelet(t *testing.T) {
 		f.evict("nftables", f.ready("nftables", pod).Name)
 	})
 	f.runLife("userspace", "a container each", "dataplanes={userspace},mode=userspace", nil)
-	f.skipWithoutLives()
-}
-
-// skipWithoutLives skips the rest of a test if livesEnv excludes every life.
-func (f *fleet) skipWithoutLives() {
-	f.Helper()
-	if f.lived == 0 {
-		f.Skipf("no life has a name like %s=%s", livesEnv, f.only)
-	}
 }
 
 // expectSockets checks that only the host's group may enter the folder of each dataplane's socket.
@@ -365,17 +346,6 @@ func (f *fleet) swap(from, to, pod string) string {
 	return pod
 }
 
-// wantsLife reports whether a life should run.
-func (f *fleet) wantsLife(named string) bool {
-	f.Helper()
-	if !f.only.MatchString(named) {
-		f.Logf("%s: left out, for %s is %q", named, livesEnv, f.only)
-		return false
-	}
-	f.lived++
-	return true
-}
-
 // ask runs kubectl's plugin for the node: the images have the program that it runs, in the container where it runs it.
 func (f *fleet) ask(mode, pod string) {
 	f.Helper()
@@ -393,10 +363,6 @@ func (f *fleet) ask(mode, pod string) {
 // runLife starts a form, changes it under traffic, cuts its power, and removes it.
 func (f *fleet) runLife(mode, named, values string, change func(pod string)) {
 	f.Helper()
-	named = mode + ": " + named
-	if !f.wantsLife(named) {
-		return
-	}
 	f.install(values)
 	pod := f.ready(mode, "")
 	f.ask(mode, pod.Name)
@@ -406,7 +372,7 @@ func (f *fleet) runLife(mode, named, values string, change func(pod string)) {
 		pod = f.ready(mode, pod.Name)
 	}
 	l.More(f, 100)
-	l.Done(f, named)
+	l.Done(f, mode+": "+named)
 	f.cutPower(mode, pod)
 	f.removeAll()
 }

@@ -79,10 +79,6 @@ func TestKernelKubeletPlugins(t *testing.T) {
 		{"an image volume", "relay", "form=children,imageVolumes=true", "/usr/libexec/pointsman-plugins/relay/usr/libexec/pointsman/pointsman-dataplane-relay"},
 		{"a copy", "relay", "form=children,imageVolumes=false", "/usr/libexec/pointsman-plugins/relay/pointsman-dataplane-relay"},
 	} {
-		named := form.plugin + ": " + form.named
-		if !f.wantsLife(named) {
-			continue
-		}
 		f.install("config.swap.drainTimeout=1m,plugins[0].name=" + form.plugin + ",plugins[0].image=ghcr.io/acme/relays:v1,plugins[0].digest=" + digest + "," + form.values)
 		pods := f.waitForRollout()
 		l := f.loadWith(func() time.Duration { return 2 * time.Second }, callers...)
@@ -110,10 +106,9 @@ func TestKernelKubeletPlugins(t *testing.T) {
 				}
 			}
 		}
-		l.Done(t, named)
+		l.Done(t, form.plugin+": "+form.named)
 		f.uninstall()
 	}
-	f.skipWithoutLives()
 }
 
 // pointsman runs the command line in a pod, and returns its output.
