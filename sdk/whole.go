@@ -63,16 +63,15 @@ type Parts struct {
 	// options.
 	Configure func(context.Context, Setup) error
 
-	// Can returns the reason why this node cannot serve a Service, in any role. Such a Service
-	// stays as it is served, and Serve does not receive it. Nil means that all Services can be
-	// tried.
-	Can func(Node, Service) error
-
 	// List returns what is served now in the role Active, as Inspector defines it, including
 	// frontends without endpoints, whose callers are rejected. For the other roles Whole knows
 	// what it would pass to Serve. List may run concurrently with Serve. If nil, the Dataplane
 	// is not an Inspector, and a host cannot swap to it.
 	List func(context.Context) ([]Served, error)
+
+	// Report is that of Reporter, for example to count the connections that a host waits for
+	// while draining.
+	Report func() Report
 }
 
 // WholeOf is like Whole, with optional functions.
@@ -177,38 +176,14 @@ func (w *whole) callServe(ctx context.Context, role Role) ([]Failure, error) {
 // for each of those.
 func (w *whole) servable() (State, []Failure) {
 	state := w.state
-	can := w.canServe()
-	if can == nil {
+	if !slices.Contains(w.description.Limits, LimitOwnAddressesOnly) {
 		return state, nil
 	}
-	var failed []Failure
-	services, kept := maps.Clone(state.Services), maps.Clone(state.Kept)
-	for name, svc := range state.Services {
-		err := can(state.Node, svc)
-		if err == nil || kept[name] {
-			continue
-		}
-		if kept == nil {
-			kept = make(map[Name]bool)
-		}
-		delete(services, name)
-		kept[name] = true
-		failed = append(failed, Failure{name, err})
-	}
-	slices.SortFunc(failed, func(a, b Failure) int { return a.Name.Compare(b.Name) })
-	state.Services, state.Kept = services, kept
-	return state, failed
-}
-
-// canServe returns a function that returns the reason why a Service cannot be served at present; nil
-// if all can be tried.
-func (w *whole) canServe() func(Node, Service) error {
-	if !slices.Contains(w.description.Limits, LimitOwnAddressesOnly) {
-		return w.parts.Can
-	}
+	state.Services, state.Kept = maps.Clone(state.Services), make(map[Name]bool)
 	known := make(map[netip.Addr]error)
-	return func(n Node, s Service) error {
-		for _, f := range s.Frontends {
+	var failed []Failure
+	for name, svc := range state.Services {
+		for _, f := range svc.Frontends {
 			addr := f.Addr.Addr()
 			err, ok := known[addr]
 			if !ok {
@@ -216,14 +191,14 @@ func (w *whole) canServe() func(Node, Service) error {
 				known[addr] = err
 			}
 			if err != nil {
-				return err
+				delete(state.Services, name)
+				state.Kept[name] = true
+				failed = append(failed, Failure{name, err})
+				break
 			}
 		}
-		if w.parts.Can != nil {
-			return w.parts.Can(n, s)
-		}
-		return nil
 	}
+	return state, failed
 }
 
 // checkOwnAddress returns the reason why nothing can listen on an address, because the node does not have
@@ -237,6 +212,13 @@ func checkOwnAddress(addr netip.Addr) error {
 		return fmt.Errorf("this node does not have the address %s: %w; try: ip address add %s dev lo", addr, err, addr)
 	}
 	return conn.Close()
+}
+
+func (w *whole) Report() Report {
+	if w.parts.Report == nil {
+		return Report{}
+	}
+	return w.parts.Report()
 }
 
 func (w *whole) Cleanup(ctx context.Context, l Leftovers) ([]string, error) {

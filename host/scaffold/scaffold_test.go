@@ -18,7 +18,7 @@ func plugin(language string) Plugin {
 // TestFiles: the files have the name of the plugin instead of the example's, and each language has its build files.
 func TestFiles(t *testing.T) {
 	for language, needs := range map[string][]string{
-		Go:     {"go.mod", "main.go", "dataplane.go", "relay.go", "conform_test.go"},
+		Go:     {"go.mod", "main.go", "relay.go", "conform_test.go"},
 		Python: {"pointsman-dataplane-acme", "proto/dataplane.proto", "proto/hello.proto", "proto/status.proto"},
 	} {
 		all, err := Files(plugin(language))

@@ -5,9 +5,8 @@
 // Pointsman-dataplane-relay relays TCP connections to Services, at addresses that the node has.
 // It needs no root for addresses in 127.0.0.0/8. It serves only while it runs.
 //
-//	main.go       the description
-//	dataplane.go  the calls of a host
-//	relay.go      the sockets
+//	main.go   the description
+//	relay.go  the sockets
 package main
 
 import (

@@ -7,13 +7,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -29,131 +27,114 @@ const (
 	acceptMost     = time.Second           // but at most for this long
 )
 
-// A relay owns the sockets. Except for its connections, everything is guarded by the
-// dataplane's mutex, which callers of its methods must hold.
+// A relay listens on the frontends of Services and relays connections to their endpoints.
 type relay struct {
-	services  map[sdk.Name]sdk.Service // what is served, or would be in the role Active
+	mu        sync.Mutex // guards listeners and refuses, because list runs beside serve
 	listeners map[netip.AddrPort]*listener
+	refuses   []sdk.Served // frontends without endpoints: nothing listens there, so callers are refused
 	open      atomic.Int64 // number of open connections
 }
 
 // A listener accepts connections to one frontend, on a goroutine that ends when it is closed.
 type listener struct {
-	owner     sdk.Name
-	socket    *net.TCPListener
-	endpoints atomic.Pointer[[]sdk.Endpoint]
-	done      chan struct{} // closed when that goroutine has ended
+	socket *net.TCPListener
+	served atomic.Pointer[sdk.Served]
+	done   chan struct{} // closed when that goroutine has ended
 }
 
-func newRelay() *relay {
-	return &relay{services: make(map[sdk.Name]sdk.Service), listeners: make(map[netip.AddrPort]*listener)}
+func newDataplane() sdk.Dataplane {
+	r := &relay{listeners: make(map[netip.AddrPort]*listener)}
+	return sdk.WholeOf(description, sdk.Parts{Serve: r.serve, List: r.list, Report: r.report})
 }
 
-// set replaces the Service of that name by svc, and returns the previous addresses, to be
-// passed to prune. If it returns an error, svc cannot be served, and the previous value
-// remains. It does not listen for a Service without endpoints, so callers are refused.
-func (r *relay) set(svc sdk.Service, active bool) (former []netip.AddrPort, err error) {
-	opened := make(map[netip.AddrPort]*net.TCPListener)
-	for _, f := range svc.Frontends {
-		if _, there := r.listeners[f.Addr]; there || len(svc.Cluster) == 0 {
-			continue
+// serve opens and closes listeners until they are those of the Services, which are none in roles
+// other than Active. It opens before it closes, so that an address which moves from one Service to
+// another always has a listener. Connections continue.
+func (r *relay) serve(ctx context.Context, _ sdk.Setup, state sdk.State) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var failed sdk.Failures
+	wanted, kept := make(map[netip.AddrPort]bool), make(map[sdk.Name]bool)
+	r.refuses = nil
+	for name, svc := range state.Services {
+		if err := ctx.Err(); err != nil {
+			return err // the host sends everything again
 		}
-		socket, err := listen(svc.Name.Network(), f.Addr)
-		if err != nil {
-			for _, other := range opened {
-				_ = other.Close()
+		for _, f := range svc.Frontends {
+			if len(svc.Cluster) == 0 {
+				r.refuses = append(r.refuses, sdk.Served{Name: name, Frontend: f})
+				continue
 			}
-			return nil, fmt.Errorf("listen on %s: %w", f.Addr, err)
-		}
-		if !active {
-			_ = socket.Close() // before a swap the host must know that the address is available
-			continue
-		}
-		opened[f.Addr] = socket
-	}
-	former = addresses(r.services[svc.Name])
-	r.services[svc.Name] = svc
-	for at, socket := range opened {
-		l := &listener{socket: socket, done: make(chan struct{})}
-		l.endpoints.Store(&svc.Cluster)
-		r.listeners[at] = l
-		go r.accept(l) // ends with closeThese
-	}
-	for _, at := range addresses(svc) {
-		if l, there := r.listeners[at]; there {
-			l.owner = svc.Name
-			l.endpoints.Store(&svc.Cluster)
+			wanted[f.Addr] = true
+			if err := r.listen(name, f, svc.Cluster); err != nil {
+				failed, kept[name] = append(failed, sdk.Failure{Name: name, Err: err}), true
+				break
+			}
 		}
 	}
-	return former, nil
-}
-
-// remove removes a Service, and returns its addresses, to be passed to prune.
-func (r *relay) remove(name sdk.Name) []netip.AddrPort {
-	former := addresses(r.services[name])
-	delete(r.services, name)
-	return former
-}
-
-// prune closes listeners of former addresses that no Service needs any more. Call it after all
-// others are set, so that an address which moves from one Service to another keeps its
-// listener.
-func (r *relay) prune(former []netip.AddrPort) {
-	var unwanted []netip.AddrPort
-	for _, at := range former {
-		if l, there := r.listeners[at]; there && !slices.Contains(addresses(r.services[l.owner]), at) {
-			unwanted = append(unwanted, at)
-		}
+	r.close(func(at netip.AddrPort, owner sdk.Name) bool { return wanted[at] || kept[owner] || state.Kept[owner] })
+	if failed != nil {
+		return failed // all other Services are served
 	}
-	slices.SortFunc(unwanted, netip.AddrPort.Compare)
-	r.closeThese(slices.Compact(unwanted))
+	return nil
 }
 
-// addresses returns the addresses at which to listen for svc.
-func addresses(svc sdk.Service) (all []netip.AddrPort) {
-	for _, f := range svc.Frontends {
-		if len(svc.Cluster) > 0 {
-			all = append(all, f.Addr)
-		}
+// listen opens the listener of a frontend, or changes the endpoints of the one that there is. It
+// opens a socket with SO_REUSEPORT, so that another process can listen too, such as the one to swap
+// to.
+func (r *relay) listen(name sdk.Name, f sdk.Frontend, endpoints []sdk.Endpoint) error {
+	served := &sdk.Served{Name: name, Frontend: f}
+	for _, ep := range endpoints {
+		served.Endpoints = append(served.Endpoints, ep.Addr)
 	}
-	return all
-}
-
-// closeAll closes all listeners. Connections continue.
-func (r *relay) closeAll() {
-	var all []netip.AddrPort
-	for at := range r.listeners {
-		all = append(all, at)
+	if l, there := r.listeners[f.Addr]; there {
+		l.served.Store(served)
+		return nil
 	}
-	r.closeThese(all)
-}
-
-// closeThese closes listeners. They first accept the connections in their queue, because the
-// kernel would reset those.
-func (r *relay) closeThese(these []netip.AddrPort) {
-	for _, at := range these {
-		_ = r.listeners[at].socket.SetDeadline(time.Now().Add(acceptRest)) // cannot fail for an open socket
-	}
-	for _, at := range these {
-		<-r.listeners[at].done
-		delete(r.listeners, at)
-	}
-}
-
-// listen opens a socket with SO_REUSEPORT, so that another process can listen too, such as the
-// one to swap to.
-func listen(network string, at netip.AddrPort) (*net.TCPListener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
 		control := raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, reusePort, 1) })
 		return errors.Join(control, err)
 	}}
-	l, err := config.Listen(context.Background(), network, at.String())
+	socket, err := config.Listen(context.Background(), name.Network(), f.Addr.String())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return l.(*net.TCPListener), nil
+	l := &listener{socket: socket.(*net.TCPListener), done: make(chan struct{})}
+	l.served.Store(served)
+	r.listeners[f.Addr] = l
+	go r.accept(l) // ends with close
+	return nil
 }
+
+// close closes all listeners but those to keep. They first accept the connections in their queue,
+// because the kernel would reset those.
+func (r *relay) close(keep func(netip.AddrPort, sdk.Name) bool) {
+	var closing []*listener
+	for at, l := range r.listeners {
+		if !keep(at, l.served.Load().Name) {
+			_ = l.socket.SetDeadline(time.Now().Add(acceptRest)) // cannot fail for an open socket
+			closing = append(closing, l)
+			delete(r.listeners, at)
+		}
+	}
+	for _, l := range closing {
+		<-l.done
+	}
+}
+
+// list returns what is served in the role Active. A host compares that with what it sent.
+func (r *relay) list(context.Context) (all []sdk.Served, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.listeners {
+		all = append(all, *l.served.Load())
+	}
+	return append(all, r.refuses...), nil
+}
+
+// report returns the number of open connections, for which a host waits while draining.
+func (r *relay) report() sdk.Report { return sdk.Report{Flows: int(r.open.Load())} }
 
 // accept relays connections, until some time after the listener's deadline.
 func (r *relay) accept(l *listener) {
@@ -168,7 +149,7 @@ func (r *relay) accept(l *listener) {
 			r.open.Add(1)
 			go func() { // ends with the connection
 				defer r.open.Add(-1)
-				carry(conn, *l.endpoints.Load())
+				carry(conn, l.served.Load().Endpoints)
 			}()
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			// After the deadline AcceptTCP fails even if connections wait.
@@ -178,8 +159,6 @@ func (r *relay) accept(l *listener) {
 				return
 			}
 			_ = l.socket.SetDeadline(time.Now().Add(acceptRest)) // cannot fail for an open socket
-		case errors.Is(err, net.ErrClosed):
-			return
 		default: // for example too many open files
 			time.Sleep(acceptRest)
 		}
@@ -187,10 +166,10 @@ func (r *relay) accept(l *listener) {
 }
 
 // carry relays one connection to a random endpoint, and to another one if that does not answer.
-func carry(conn *net.TCPConn, endpoints []sdk.Endpoint) {
+func carry(conn *net.TCPConn, endpoints []netip.AddrPort) {
 	defer conn.Close()
 	for _, i := range rand.Perm(len(endpoints)) {
-		server, err := net.DialTimeout("tcp", endpoints[i].Addr.String(), connectTimeout)
+		server, err := net.DialTimeout("tcp", endpoints[i].String(), connectTimeout)
 		if err != nil {
 			continue
 		}
