@@ -5,7 +5,6 @@ package sdk
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -16,7 +15,7 @@ import (
 // readiness, termination). A dataplane only has to forward packets for a frontend to an
 // endpoint of the list that [Service.Route] returns.
 //
-// Services are values: code that has one may keep it but must not modify its slices or map. The
+// Services are values: code that has one may keep it but must not modify its slices. The
 // host sends them with all lists in canonical order (see [Service.Normalize]), so equal
 // Services are equal field by field.
 type Service struct {
@@ -43,10 +42,6 @@ type Service struct {
 	// HealthPort is the Service's healthCheckNodePort, or zero. The host serves it; a dataplane
 	// that filters packets must accept it while any Service names it.
 	HealthPort uint16
-
-	// Hints are for specific dataplanes, such as an ipvs scheduler. They never change which
-	// endpoints may be used, and unknown ones are ignored.
-	Hints map[string]string
 }
 
 // Endpoints returns the list for policy p.
@@ -86,8 +81,7 @@ func (s Service) Equal(t Service) bool {
 		slices.EqualFunc(s.Frontends, t.Frontends, Frontend.Equal) &&
 		slices.Equal(s.Cluster, t.Cluster) &&
 		slices.Equal(s.Local, t.Local) &&
-		slices.Equal(s.Serving, t.Serving) &&
-		maps.Equal(s.Hints, t.Hints)
+		slices.Equal(s.Serving, t.Serving)
 }
 
 // Normalize brings the lists of s into canonical order: sorted and without duplicates. It sorts

@@ -27,7 +27,6 @@ func sample() Service {
 		Serving:    []netip.Addr{netip.MustParseAddr("10.180.0.2"), netip.MustParseAddr("10.180.1.2")},
 		Affinity:   3 * time.Hour,
 		HealthPort: 31000,
-		Hints:      map[string]string{"scheduler": "lc"},
 	}
 }
 
@@ -52,7 +51,7 @@ func other[V any](t *testing.T, v V, equal func(V, V) bool, changes map[string]f
 
 // TestEqual changes each field alone: Equal compares all of them.
 func TestEqual(t *testing.T) {
-	if !sample().Equal(sample()) || !(Service{}).Equal(Service{Hints: map[string]string{}, Cluster: []Endpoint{}}) {
+	if !sample().Equal(sample()) || !(Service{}).Equal(Service{Cluster: []Endpoint{}}) {
 		t.Error("a Service does not equal itself")
 	}
 	other(t, sample(), Service.Equal, map[string]func(*Service){
@@ -63,7 +62,6 @@ func TestEqual(t *testing.T) {
 		"Serving":    func(s *Service) { s.Serving = s.Serving[:1] },
 		"Affinity":   func(s *Service) { s.Affinity++ },
 		"HealthPort": func(s *Service) { s.HealthPort = 0 },
-		"Hints":      func(s *Service) { s.Hints = map[string]string{"scheduler": "rr"} },
 	})
 	other(t, sample().Frontends[2], Frontend.Equal, map[string]func(*Frontend){
 		"Kind":    func(f *Frontend) { f.Kind = ExternalIP },

@@ -176,7 +176,7 @@ func describe(services []sdk.Service) string {
 		for _, f := range s.Frontends {
 			fmt.Fprintf(&b, "  %s\n", f)
 		}
-		fmt.Fprintf(&b, "  cluster %v\n  local %v\n  serving %v\n  affinity %s health %d hints %v\n", s.Cluster, s.Local, s.Serving, s.Affinity, s.HealthPort, s.Hints)
+		fmt.Fprintf(&b, "  cluster %v\n  local %v\n  serving %v\n  affinity %s health %d\n", s.Cluster, s.Local, s.Serving, s.Affinity, s.HealthPort)
 	}
 	return b.String()
 }
@@ -219,13 +219,13 @@ endpoints: [{addresses: [10.180.0.1]}]
   cluster [10.180.0.1:8080 here]
   local []
   serving []
-  affinity 3h0m0s health 0 hints map[]
+  affinity 3h0m0s health 0
 default/web/tcp6
   cluster-ip [fd00:172:30::1]:80
   cluster []
   local []
   serving []
-  affinity 3h0m0s health 0 hints map[]
+  affinity 3h0m0s health 0
 `
 	if got != want || set[0].Affinity != 3*time.Hour {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

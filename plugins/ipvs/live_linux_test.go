@@ -3,6 +3,7 @@
 package ipvs
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -36,9 +37,12 @@ func TestKernelIPVSChangesLive(t *testing.T) {
 	} {
 		changed := served.Services
 		for i := range changed {
-			changed[i].Hints, changed[i].Affinity = map[string]string{schedulerHint: c.scheduler}, c.affinity
+			changed[i].Affinity = c.affinity
 		}
-		s.sync(sdk.Update{Set: changed})
+		s.options = fmt.Sprintf(`{"scheduler":%q}`, c.scheduler)
+		s.restart()
+		s.sync(served.Update(0))
+		s.role(sdk.Active)
 		if !s.shows(c.shown) {
 			t.Errorf("%q is not in\n%s", c.shown, strings.Join(s.services(), "\n"))
 		}

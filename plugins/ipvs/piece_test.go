@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -74,13 +75,13 @@ func TestRefusedServiceTakesNoPrecedence(t *testing.T) {
 	l.role(sdk.Active)
 	l.fake.open(at, endpoint(0, 1), 1)
 	l.fake.refuse = func(r string) error {
-		if strings.HasPrefix(r, "server ") && strings.HasSuffix(r, " mh") {
+		if strings.HasPrefix(r, "server ") && strings.HasSuffix(r, ", sticky for 60s") {
 			return syscall.ENOENT
 		}
 		return nil
 	}
 	names := s.Services[1]
-	names.Hints = map[string]string{schedulerHint: "mh"}
+	names.Affinity = time.Minute
 	names.Frontends = append(slices.Clone(names.Frontends), sdk.Frontend{Kind: sdk.ExternalIP, Policy: sdk.Cluster, Addr: node})
 	before := l.fake.snapshot()
 	if failed := l.trySync(sdk.Update{Set: []sdk.Service{names}}); failed[names.Name] == nil {

@@ -227,7 +227,7 @@ const schema = `{
   "type": "object",
   "additionalProperties": false,
   "properties": {
-    "scheduler": {"enum": ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"], "default": "rr", "description": "scheduler of virtual servers whose Service has no hint"},
+    "scheduler": {"enum": ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"], "default": "rr", "description": "scheduler of virtual servers"},
     "strictARP": {"type": "boolean", "default": false, "description": "answer ARP requests only for addresses of the receiving interface; needed if another program announces the addresses of Services"},
     "excludeCIDRs": {"type": "array", "items": {"type": "string"}, "default": [], "description": "address ranges whose virtual servers belong to other programs and are never changed"},
     "tcpTimeout": {"type": "string", "default": "0s", "description": "idle timeout of TCP connections; 0s: the kernel's default"},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -192,8 +193,8 @@ func TestEndpointAddedAgainIsNotDrained(t *testing.T) {
 	l.checkWeight(at, svc.Cluster[0].Addr, 1)
 }
 
-// If the kernel cannot load a scheduler, only the Service that asks for it is refused, with a hint. After the scheduler
-// has been loaded, the next try succeeds.
+// If the kernel cannot load the scheduler of a virtual server, only that Service is refused, with a hint. After the
+// scheduler has been loaded, the next try succeeds.
 func TestSchedulerLoadedLater(t *testing.T) {
 	l := newInstance(t)
 	s := many(3)
@@ -202,39 +203,27 @@ func TestSchedulerLoadedLater(t *testing.T) {
 	}
 	l.role(sdk.Active)
 	l.fake.refuse = func(r string) error {
-		if strings.HasPrefix(r, "server ") && strings.HasSuffix(r, " mh") {
+		if strings.HasPrefix(r, "server ") && strings.HasSuffix(r, ", sticky for 60s") {
 			return syscall.ENOENT
 		}
 		return nil
 	}
 	wants := s.Services[1]
-	wants.Hints = map[string]string{schedulerHint: "mh"}
+	wants.Affinity = time.Minute
 	result, err := l.plugin.Sync(t.Context(), sdk.Update{From: l.revision, To: l.revision + 1, Set: []sdk.Service{wants}})
 	refusal := new(sdk.Refusal)
-	if err != nil || len(result.Failed) != 1 || !errors.As(result.Failed[0].Err, &refusal) || refusal.Try != "modprobe ip_vs_mh" {
+	if err != nil || len(result.Failed) != 1 || !errors.As(result.Failed[0].Err, &refusal) || refusal.Try != "modprobe ip_vs_rr" {
 		t.Fatalf("want a failure with a command to run: %+v, %v", result, err)
 	}
 	l.revision++
 	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: wants.Frontends[0].Addr}
-	if l.fake.services[at].scheduling.scheduler != "rr" || len(l.fake.services[at].serving()) != 2 {
+	if l.fake.services[at].scheduling.affinity != 0 || len(l.fake.services[at].serving()) != 2 {
 		t.Errorf("meanwhile %s is %+v, want its previous state", at, l.fake.services[at])
 	}
 	l.fake.refuse = nil
 	l.sync(sdk.Update{Set: []sdk.Service{wants}})
-	if l.fake.services[at].scheduling.scheduler != "mh" {
-		t.Errorf("after the scheduler was loaded, %s has scheduler %s", at, l.fake.services[at].scheduling.scheduler)
-	}
-}
-
-// A hint with an unknown scheduler makes the dataplane refuse the Service.
-func TestUnknownScheduler(t *testing.T) {
-	l := newInstance(t)
-	s := many(2)
-	s.Services[0].Hints = map[string]string{schedulerHint: "fair"}
-	result, err := l.plugin.Sync(t.Context(), s.Update(1))
-	refusal := new(sdk.Refusal)
-	if err != nil || len(result.Failed) != 1 || !errors.As(result.Failed[0].Err, &refusal) || !strings.Contains(refusal.Try, "rr, wrr") {
-		t.Errorf("%+v, %v", result, err)
+	if l.fake.services[at].scheduling.affinity != 60 {
+		t.Errorf("after the scheduler was loaded, %s is scheduled by %s", at, l.fake.services[at].scheduling)
 	}
 }
 

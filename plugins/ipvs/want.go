@@ -20,11 +20,8 @@ type nodeConfig struct {
 	family    sdk.Family
 	node      sdk.Node
 	addrs     []netip.Addr // addresses of the node that take node ports
-	scheduler string       // the scheduler of Services without a hint
+	scheduler string
 }
-
-// schedulerHint is the key in Service.Hints that selects a scheduler.
-const schedulerHint = "ipvs.scheduler"
 
 // A render collects what one Service needs.
 type render struct {
@@ -46,12 +43,6 @@ func (n nodeConfig) want(svc sdk.Service, mark uint32) (*piece, error) {
 	}
 	if len(svc.Cluster) > 0 { // without cluster endpoints there are no local ones either
 		r.lists[sdk.Local] = newDests(addrs(svc.Local))
-	}
-	if hint := svc.Hints[schedulerHint]; hint != "" {
-		r.scheduling.scheduler = hint
-	}
-	if !slices.Contains(schedulers, r.scheduling.scheduler) {
-		return nil, &sdk.Refusal{Field: schedulerHint, Why: fmt.Sprintf("the kernel has no scheduler %q", r.scheduling.scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
 	}
 	if strings.ContainsFunc(iptables.Label(svc.Name), isBadRune) {
 		return nil, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q cannot be stored in the comment of a set", svc.Name)}

@@ -33,8 +33,8 @@ The sections are:
 	                 RANGE…". Endpoints: "here" if on the node; an endpoint with "here"
 	                 is in both lists, any other in Cluster only, unless "cluster-only"
 	                 or "local-only" follows. Also: serving ADDR, affinity TIME,
-	                 health-port N, hint KEY=VALUE. Addresses of both families in one
-	                 block make two Services.
+	                 health-port N. Addresses of both families in one block make two
+	                 Services.
 	-- packets --    caller > address:port [udp|sctp] = outcome. A caller is an address,
 	                 "node", ADDR@node (the node by another name), or ADDR@INTERFACE. An
 	                 outcome is drop, reject, unserved (for no Service: not touched), or

@@ -308,17 +308,8 @@ func (b *block) add(l line) {
 		}
 	case "health-port":
 		b.HealthPort = l.port(value)
-	case "hint":
-		key, hint, ok := strings.Cut(value, "=")
-		if !ok {
-			panic(l.expected("hint key=value"))
-		}
-		if b.Hints == nil {
-			b.Hints = map[string]string{}
-		}
-		b.Hints[key] = hint
 	default:
-		panic(l.expected("cluster-ip, node-port, external-ip, load-balancer, endpoint, serving, affinity, health-port or hint"))
+		panic(l.expected("cluster-ip, node-port, external-ip, load-balancer, endpoint, serving, affinity or health-port"))
 	}
 }
 

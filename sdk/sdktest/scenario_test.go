@@ -189,7 +189,7 @@ func TestParseErrors(t *testing.T) {
 		{":80\n", "\n", `x.txtar:6: expected address:port where "172.30.0.41" stands; found "cluster-ip 172.30.0.41"`},
 		{":80\n", ":80 near\n", `x.txtar:6: expected nothing, local, or from and ranges behind the address; found "cluster-ip 172.30.0.41:80 near"`},
 		{"8080 here", "8080 there", `x.txtar:7: expected here, cluster-only or local-only behind the address; found "endpoint 10.180.0.1:8080 there"`},
-		{"  endpoint ", "  backend ", `x.txtar:7: expected cluster-ip, node-port, external-ip, load-balancer, endpoint, serving, affinity, health-port or hint; found "backend   10.180.0.1:8080 here"`},
+		{"  endpoint ", "  backend ", `x.txtar:7: expected cluster-ip, node-port, external-ip, load-balancer, endpoint, serving, affinity or health-port; found "backend   10.180.0.1:8080 here"`},
 		{"10.180.0.9 >", "10.180.0.9", `x.txtar:9: expected caller > address:port [udp|sctp] = endpoints [masq], reject, drop or unserved; found "10.180.0.9 172.30.0.41:80 = 10.180.0.1:8080"`},
 		{"10.180.0.9 >", "fd00::1 >", `x.txtar:9: expected two addresses of one family; found "fd00::1 > 172.30.0.41:80 = 10.180.0.1:8080"`},
 		{"= 10.180.0.1:8080", "= lost", `x.txtar:9: expected address:port where "lost" stands; found "10.180.0.9 > 172.30.0.41:80 = lost"`},

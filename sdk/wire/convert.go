@@ -118,7 +118,6 @@ func encodeService(s *sdk.Service) *pb.Service {
 		Serving:       packAddrs(s.Serving),
 		AffinityNanos: int64(s.Affinity),
 		HealthPort:    uint32(s.HealthPort),
-		Hints:         s.Hints,
 	}
 }
 
@@ -133,7 +132,6 @@ func decodeService(s *pb.Service) (sdk.Service, error) {
 		Serving:    d.addrs("serving", s.GetServing().GetCount(), s.GetServing().GetAddrs()),
 		Affinity:   time.Duration(s.GetAffinityNanos()),
 		HealthPort: d.port("health port", s.GetHealthPort()),
-		Hints:      s.GetHints(),
 	}, d.failed()
 }
 

@@ -41,7 +41,6 @@ func TestUpdatesSurvive(t *testing.T) {
 	svc.Serving = []netip.Addr{netip.MustParseAddr("10.9.9.9")}
 	svc.Affinity = 3 * time.Hour
 	svc.HealthPort = 31000
-	svc.Hints = map[string]string{"scheduler": "rr"}
 	svc.Frontends = append(svc.Frontends, sdk.Frontend{Kind: sdk.NodePort, Addr: netip.MustParseAddrPort("0.0.0.0:30080"), Policy: sdk.Local, Sources: []netip.Prefix{v4}})
 	node := sdk.Node{
 		Name: "n1", Addrs: []netip.Addr{v4.Addr(), v6.Addr()}, NodePorts: []netip.Prefix{v4, v6},

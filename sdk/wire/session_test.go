@@ -120,10 +120,10 @@ func TestResultsSurvive(t *testing.T) {
 	r := configured(t, local(t, &subject{}), order{})
 	u := bulk(10000, 1)
 	for i := range u.Set {
-		u.Set[i].Hints = map[string]string{"fail": fmt.Sprintf("no room for %d", i)}
+		u.Set[i].Name.Port = fmt.Sprintf("fail: no room for %d", i)
 	}
-	u.Set[7].Hints["fail"] = ""
-	u.Set[8].Hints["fail"] = "no room \xff"
+	u.Set[7].Name.Port = "fail: "
+	u.Set[8].Name.Port = "fail: no room \xff"
 	result, err := r.Sync(soon(t), u)
 	if err != nil {
 		t.Fatal(err)

@@ -5,8 +5,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -40,9 +38,8 @@ func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) 
 // unsendable returns a *sdk.Refusal for a Service that does not fit into a chunk, or that
 // protobuf would refuse to encode, which would block the others. Nil if it can be sent.
 func unsendable(svc *pb.Service) error {
-	words := append([]string{svc.Name.Namespace, svc.Name.Service, svc.Name.Port}, slices.Collect(maps.Keys(svc.Hints))...)
-	if !utf8All(append(words, slices.Collect(maps.Values(svc.Hints))...)...) {
-		return &sdk.Refusal{Why: "its name or a hint is not UTF-8, and cannot be sent to a plugin"}
+	if !utf8All(svc.Name.Namespace, svc.Name.Service, svc.Name.Port) {
+		return &sdk.Refusal{Why: "its name is not UTF-8, and cannot be sent to a plugin"}
 	}
 	if size := proto.Size(svc); size+itemOverhead > chunkSize {
 		return &sdk.Refusal{

@@ -136,7 +136,7 @@ func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 		return result, errors.New(Digest(u))
 	}
 	for _, svc := range u.Set {
-		if why, fails := svc.Hints["fail"]; fails {
+		if why, fails := strings.CutPrefix(svc.Name.Port, "fail: "); fails {
 			failure := sdk.Failure{Name: svc.Name}
 			if why != "" {
 				failure.Err = errors.New(why)

@@ -537,12 +537,11 @@ type Service struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Frontends     []*Frontend            `protobuf:"bytes,2,rep,name=frontends,proto3" json:"frontends,omitempty"`
-	Cluster       *Endpoints             `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`                                                                       // for the Cluster policy; empty: no endpoint on any node serves, callers are rejected
-	Local         *Endpoints             `protobuf:"bytes,4,opt,name=local,proto3" json:"local,omitempty"`                                                                           // for the Local policy: endpoints on this node
-	Serving       *Addresses             `protobuf:"bytes,5,opt,name=serving,proto3" json:"serving,omitempty"`                                                                       // UDP only: further addresses that still serve
-	AffinityNanos int64                  `protobuf:"varint,6,opt,name=affinity_nanos,json=affinityNanos,proto3" json:"affinity_nanos,omitempty"`                                     // how long a client keeps its endpoint after its last new connection; zero: no affinity
-	HealthPort    uint32                 `protobuf:"varint,7,opt,name=health_port,json=healthPort,proto3" json:"health_port,omitempty"`                                              // healthCheckNodePort: accept packets to it while any Service names it; zero: none
-	Hints         map[string]string      `protobuf:"bytes,8,rep,name=hints,proto3" json:"hints,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // for specific dataplanes; ignore unknown ones
+	Cluster       *Endpoints             `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`                                   // for the Cluster policy; empty: no endpoint on any node serves, callers are rejected
+	Local         *Endpoints             `protobuf:"bytes,4,opt,name=local,proto3" json:"local,omitempty"`                                       // for the Local policy: endpoints on this node
+	Serving       *Addresses             `protobuf:"bytes,5,opt,name=serving,proto3" json:"serving,omitempty"`                                   // UDP only: further addresses that still serve
+	AffinityNanos int64                  `protobuf:"varint,6,opt,name=affinity_nanos,json=affinityNanos,proto3" json:"affinity_nanos,omitempty"` // how long a client keeps its endpoint after its last new connection; zero: no affinity
+	HealthPort    uint32                 `protobuf:"varint,7,opt,name=health_port,json=healthPort,proto3" json:"health_port,omitempty"`          // healthCheckNodePort: accept packets to it while any Service names it; zero: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -624,13 +623,6 @@ func (x *Service) GetHealthPort() uint32 {
 		return x.HealthPort
 	}
 	return 0
-}
-
-func (x *Service) GetHints() map[string]string {
-	if x != nil {
-		return x.Hints
-	}
-	return nil
 }
 
 // One address that callers send to. An unspecified IP stands for all addresses
@@ -3258,7 +3250,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\tR\x04port\x12<\n" +
 	"\bprotocol\x18\x04 \x01(\x0e2 .pointsman.dataplane.v1.ProtocolR\bprotocol\x126\n" +
-	"\x06family\x18\x05 \x01(\x0e2\x1e.pointsman.dataplane.v1.FamilyR\x06family\"\xf2\x03\n" +
+	"\x06family\x18\x05 \x01(\x0e2\x1e.pointsman.dataplane.v1.FamilyR\x06family\"\xfc\x02\n" +
 	"\aService\x120\n" +
 	"\x04name\x18\x01 \x01(\v2\x1c.pointsman.dataplane.v1.NameR\x04name\x12>\n" +
 	"\tfrontends\x18\x02 \x03(\v2 .pointsman.dataplane.v1.FrontendR\tfrontends\x12;\n" +
@@ -3267,12 +3259,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\aserving\x18\x05 \x01(\v2!.pointsman.dataplane.v1.AddressesR\aserving\x12%\n" +
 	"\x0eaffinity_nanos\x18\x06 \x01(\x03R\raffinityNanos\x12\x1f\n" +
 	"\vhealth_port\x18\a \x01(\rR\n" +
-	"healthPort\x12@\n" +
-	"\x05hints\x18\b \x03(\v2*.pointsman.dataplane.v1.Service.HintsEntryR\x05hints\x1a8\n" +
-	"\n" +
-	"HintsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb6\x01\n" +
+	"healthPortJ\x04\b\b\x10\t\"\xb6\x01\n" +
 	"\bFrontend\x120\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1c.pointsman.dataplane.v1.KindR\x04kind\x12\x12\n" +
 	"\x04addr\x18\x02 \x01(\fR\x04addr\x12\x12\n" +
@@ -3540,7 +3527,7 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 }
 
 var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),                 // 0: pointsman.dataplane.v1.Protocol
 	(Family)(0),                   // 1: pointsman.dataplane.v1.Family
@@ -3594,9 +3581,8 @@ var file_dataplane_proto_goTypes = []any{
 	(*ShutdownReply)(nil),         // 49: pointsman.dataplane.v1.ShutdownReply
 	(*PreflightRequest)(nil),      // 50: pointsman.dataplane.v1.PreflightRequest
 	(*PreflightReply)(nil),        // 51: pointsman.dataplane.v1.PreflightReply
-	nil,                           // 52: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                           // 53: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                           // 54: pointsman.dataplane.v1.Histogram.LabelsEntry
+	nil,                           // 52: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                           // 53: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
@@ -3606,74 +3592,73 @@ var file_dataplane_proto_depIdxs = []int32{
 	12, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
 	12, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
 	11, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
-	52, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
-	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
-	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
-	14, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
-	15, // 11: pointsman.dataplane.v1.Node.conntrack:type_name -> pointsman.dataplane.v1.ConntrackLimits
-	7,  // 12: pointsman.dataplane.v1.Problem.kind:type_name -> pointsman.dataplane.v1.Problem.Kind
-	18, // 13: pointsman.dataplane.v1.Problem.refusal:type_name -> pointsman.dataplane.v1.Refusal
-	17, // 14: pointsman.dataplane.v1.Problem.busy:type_name -> pointsman.dataplane.v1.Busy
-	21, // 15: pointsman.dataplane.v1.ConfigureReply.description:type_name -> pointsman.dataplane.v1.Description
-	23, // 16: pointsman.dataplane.v1.UpdateChunk.head:type_name -> pointsman.dataplane.v1.UpdateHead
-	9,  // 17: pointsman.dataplane.v1.UpdateChunk.set:type_name -> pointsman.dataplane.v1.Service
-	8,  // 18: pointsman.dataplane.v1.UpdateChunk.delete:type_name -> pointsman.dataplane.v1.Name
-	13, // 19: pointsman.dataplane.v1.UpdateHead.node:type_name -> pointsman.dataplane.v1.Node
-	25, // 20: pointsman.dataplane.v1.ResultChunk.failed:type_name -> pointsman.dataplane.v1.Failure
-	8,  // 21: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
-	16, // 22: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
-	4,  // 23: pointsman.dataplane.v1.SetRoleRequest.role:type_name -> pointsman.dataplane.v1.Role
-	33, // 24: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
-	4,  // 25: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
-	34, // 26: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
-	4,  // 27: pointsman.dataplane.v1.ReportReply.shown:type_name -> pointsman.dataplane.v1.Role
-	32, // 28: pointsman.dataplane.v1.ReportReply.dropped:type_name -> pointsman.dataplane.v1.Drops
-	1,  // 29: pointsman.dataplane.v1.Drops.family:type_name -> pointsman.dataplane.v1.Family
-	53, // 30: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	54, // 31: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
-	37, // 32: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
-	8,  // 33: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
-	10, // 34: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
-	12, // 35: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
-	0,  // 36: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
-	5,  // 37: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
-	40, // 38: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
-	6,  // 39: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	38, // 40: pointsman.dataplane.v1.WatchRequest.packet:type_name -> pointsman.dataplane.v1.TraceRequest
-	38, // 41: pointsman.dataplane.v1.WatchReply.packet:type_name -> pointsman.dataplane.v1.TraceRequest
-	6,  // 42: pointsman.dataplane.v1.WatchReply.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	45, // 43: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	8,  // 44: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
-	45, // 45: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	19, // 46: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	22, // 47: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	26, // 48: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	28, // 49: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	30, // 50: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	35, // 51: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	38, // 52: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	41, // 53: pointsman.dataplane.v1.Dataplane.Watch:input_type -> pointsman.dataplane.v1.WatchRequest
-	43, // 54: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
-	46, // 55: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
-	48, // 56: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	50, // 57: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
-	20, // 58: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	24, // 59: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	27, // 60: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	29, // 61: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	31, // 62: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	36, // 63: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	39, // 64: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	42, // 65: pointsman.dataplane.v1.Dataplane.Watch:output_type -> pointsman.dataplane.v1.WatchReply
-	44, // 66: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
-	47, // 67: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
-	49, // 68: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	51, // 69: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
-	58, // [58:70] is the sub-list for method output_type
-	46, // [46:58] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	2,  // 7: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
+	3,  // 8: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
+	14, // 9: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
+	15, // 10: pointsman.dataplane.v1.Node.conntrack:type_name -> pointsman.dataplane.v1.ConntrackLimits
+	7,  // 11: pointsman.dataplane.v1.Problem.kind:type_name -> pointsman.dataplane.v1.Problem.Kind
+	18, // 12: pointsman.dataplane.v1.Problem.refusal:type_name -> pointsman.dataplane.v1.Refusal
+	17, // 13: pointsman.dataplane.v1.Problem.busy:type_name -> pointsman.dataplane.v1.Busy
+	21, // 14: pointsman.dataplane.v1.ConfigureReply.description:type_name -> pointsman.dataplane.v1.Description
+	23, // 15: pointsman.dataplane.v1.UpdateChunk.head:type_name -> pointsman.dataplane.v1.UpdateHead
+	9,  // 16: pointsman.dataplane.v1.UpdateChunk.set:type_name -> pointsman.dataplane.v1.Service
+	8,  // 17: pointsman.dataplane.v1.UpdateChunk.delete:type_name -> pointsman.dataplane.v1.Name
+	13, // 18: pointsman.dataplane.v1.UpdateHead.node:type_name -> pointsman.dataplane.v1.Node
+	25, // 19: pointsman.dataplane.v1.ResultChunk.failed:type_name -> pointsman.dataplane.v1.Failure
+	8,  // 20: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
+	16, // 21: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
+	4,  // 22: pointsman.dataplane.v1.SetRoleRequest.role:type_name -> pointsman.dataplane.v1.Role
+	33, // 23: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
+	4,  // 24: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
+	34, // 25: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
+	4,  // 26: pointsman.dataplane.v1.ReportReply.shown:type_name -> pointsman.dataplane.v1.Role
+	32, // 27: pointsman.dataplane.v1.ReportReply.dropped:type_name -> pointsman.dataplane.v1.Drops
+	1,  // 28: pointsman.dataplane.v1.Drops.family:type_name -> pointsman.dataplane.v1.Family
+	52, // 29: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	53, // 30: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	37, // 31: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
+	8,  // 32: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
+	10, // 33: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
+	12, // 34: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
+	0,  // 35: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
+	5,  // 36: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
+	40, // 37: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
+	6,  // 38: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
+	38, // 39: pointsman.dataplane.v1.WatchRequest.packet:type_name -> pointsman.dataplane.v1.TraceRequest
+	38, // 40: pointsman.dataplane.v1.WatchReply.packet:type_name -> pointsman.dataplane.v1.TraceRequest
+	6,  // 41: pointsman.dataplane.v1.WatchReply.verdict:type_name -> pointsman.dataplane.v1.Verdict
+	45, // 42: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	8,  // 43: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
+	45, // 44: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	19, // 45: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	22, // 46: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	26, // 47: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	28, // 48: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	30, // 49: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	35, // 50: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	38, // 51: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	41, // 52: pointsman.dataplane.v1.Dataplane.Watch:input_type -> pointsman.dataplane.v1.WatchRequest
+	43, // 53: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
+	46, // 54: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
+	48, // 55: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	50, // 56: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
+	20, // 57: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	24, // 58: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	27, // 59: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	29, // 60: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	31, // 61: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	36, // 62: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	39, // 63: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	42, // 64: pointsman.dataplane.v1.Dataplane.Watch:output_type -> pointsman.dataplane.v1.WatchReply
+	44, // 65: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
+	47, // 66: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
+	49, // 67: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	51, // 68: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
+	57, // [57:69] is the sub-list for method output_type
+	45, // [45:57] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3687,7 +3672,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   47,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
