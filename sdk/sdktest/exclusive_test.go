@@ -4,9 +4,7 @@ package sdktest
 
 import (
 	"context"
-	"errors"
 	"net"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -40,34 +38,6 @@ func TestExclusive(t *testing.T) {
 	if _, err := (Subject{Testbed: said{}}).exclusive(t.Context()); err != nil {
 		t.Errorf("another testbed than Loopback: %v", err)
 	}
-}
-
-// TestConcurrentRuns: two runs of the suite do not use the same addresses at the same time.
-func TestConcurrentRuns(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
-	}
-	failed := make(chan error, 2)
-	for range 2 {
-		go func() { failed <- somePackets(t.Context()) }() // ends with its checks
-	}
-	for range 2 {
-		if err := <-failed; err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// somePackets runs a few scenarios on the loopback testbed.
-func somePackets(ctx context.Context) error {
-	s := InProcess(relayDescription, newRelay)
-	s.Testbed = Loopback()
-	for _, check := range scenarioChecks("C02/scenario/", true)[:8] {
-		if f := check.find(ctx, s); f.Status == Fail {
-			return errors.New(f.String())
-		}
-	}
-	return nil
 }
 
 // TestWildcard: a program that listens on all addresses of the machine, on a common port, does not
