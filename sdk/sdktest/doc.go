@@ -25,7 +25,7 @@ with their outcomes.
 
 The sections are:
 
-	-- node --       facts that differ from the usual node's: name, addresses,
+	-- node --       facts that differ from the usual node's: addresses,
 	                 node-ports RANGE…, pods RANGE… | bridge NAME | interface PREFIX |
 	                 unknown, masquerade-all, mark-bit N, service-cidrs RANGE…
 	-- services --   a block each. Frontends: cluster-ip, node-port, external-ip,

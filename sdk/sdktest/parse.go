@@ -160,11 +160,6 @@ func defaultNode() sdk.Node {
 func parseFact(n *sdk.Node, l line) {
 	rest := l.words[1:]
 	switch l.words[0] {
-	case "name":
-		if len(rest) != 1 {
-			panic(l.expected("name and one word"))
-		}
-		n.Name = rest[0]
 	case "addresses":
 		n.Addrs = nil
 		for _, word := range rest {
@@ -185,7 +180,7 @@ func parseFact(n *sdk.Node, l line) {
 		}
 		n.MasqueradeBit = uint8(bit)
 	default:
-		panic(l.expected("name, addresses, node-ports, service-cidrs, pods, masquerade-all or mark-bit"))
+		panic(l.expected("addresses, node-ports, service-cidrs, pods, masquerade-all or mark-bit"))
 	}
 }
 

@@ -118,8 +118,8 @@ func TestWrongDescriptions(t *testing.T) {
 		{func(d *sdk.Description) { d.Name = "Relay" }, "lower-case"},
 		{func(d *sdk.Description) { d.Name = "relais" }, `as the binary's name says, pointsman-dataplane-relay`},
 		{func(d *sdk.Description) { d.Version = "" }, "Description.Version"},
-		{func(d *sdk.Description) { d.Limits = []sdk.Limit{"slow"} }, `seen "slow"`},
-		{func(d *sdk.Description) { d.Features = []sdk.Feature{"quic"} }, `seen "quic"`},
+		{func(d *sdk.Description) { d.Limits = []sdk.Limit{"slow"} }, `seen      "slow"`},
+		{func(d *sdk.Description) { d.Features = []sdk.Feature{"quic"} }, `seen      "quic"`},
 		{func(d *sdk.Description) { d.Options = []byte("{") }, "JSON schema"},
 	} {
 		d := good()

@@ -98,7 +98,7 @@ func TestWrongOutcomes(t *testing.T) {
 
 const whole = `It is a scenario.
 -- node --
-name n7
+pods unknown
 -- services --
 ns1/web:http tcp
   cluster-ip 172.30.0.41:80
@@ -115,10 +115,9 @@ func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"It is a scenario.\n", "", `x.txtar:1: expected a sentence that says what the scenario shows`},
 		{"-- node --", "-- nodes --", `x.txtar:2: expected one each of the sections node, services, packets, manifests`},
-		{"name n7", "name", `x.txtar:3: expected name and one word; found "name"`},
-		{"name n7", "pods eth0", `x.txtar:3: expected a range such as 10.0.0.0/8 where "eth0" stands; found "pods eth0"`},
-		{"name n7", "mark-bit 32", `x.txtar:3: expected mark-bit and a number from 0 to 31; found "mark-bit 32"`},
-		{"name n7", "zone a", `x.txtar:3: expected name, addresses, node-ports, service-cidrs, pods, masquerade-all or mark-bit; found "zone a"`},
+		{"pods unknown", "pods eth0", `x.txtar:3: expected a range such as 10.0.0.0/8 where "eth0" stands; found "pods eth0"`},
+		{"pods unknown", "mark-bit 32", `x.txtar:3: expected mark-bit and a number from 0 to 31; found "mark-bit 32"`},
+		{"pods unknown", "zone a", `x.txtar:3: expected addresses, node-ports, service-cidrs, pods, masquerade-all or mark-bit; found "zone a"`},
 		{"ns1/web:http tcp", "web tcp", `x.txtar:5: expected namespace/service:port where "web" stands; found "web tcp"`},
 		{"ns1/web:http tcp", "ns1/web:http icmp", `x.txtar:5: expected tcp, udp or sctp where "icmp" stands; found "ns1/web:http icmp"`},
 		{":80\n", "\n", `x.txtar:6: expected address:port where "172.30.0.41" stands; found "cluster-ip 172.30.0.41"`},

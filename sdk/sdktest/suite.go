@@ -224,6 +224,11 @@ const (
 	NotRun Status = "not-run" // see Finding.Reason
 )
 
+// line returns text behind the status. Further lines of text are indented.
+func (s Status) line(text string) string {
+	return fmt.Sprintf("%-8s %s", s, strings.ReplaceAll(text, "\n", "\n           "))
+}
+
 // A Finding is the result of one check.
 type Finding struct {
 	Check  string      `json:"check"` // contract line and name: "C03/full-drops-stale"
@@ -236,14 +241,7 @@ type Finding struct {
 }
 
 func (f Finding) String() string {
-	s := fmt.Sprintf("%-8s %s", f.Status, f.Check)
-	if f.Reason != "" {
-		s += ": " + f.Reason
-	}
-	if f.Want != "" || f.Seen != "" {
-		s += ": " + mismatch{f.Want, f.Seen}.Error()
-	}
-	return s
+	return f.Status.line(f.Check + f.why())
 }
 
 // bad reports whether f alone means that the dataplane does not conform.
@@ -313,8 +311,7 @@ func (r Report) String() string {
 			checks[why] = append(checks[why], f.Check)
 		}
 		for _, why := range reasons {
-			text := strings.Join(firstFew(checks[why]), ", ") + why
-			fmt.Fprintf(&b, "\n%-8s %s", status, strings.ReplaceAll(text, "\n", "\n           "))
+			b.WriteString("\n" + status.line(strings.Join(firstFew(checks[why]), ", ")+why))
 		}
 	}
 	return b.String()

@@ -57,7 +57,7 @@ func inOtherNamespace(home vnetns.NsHandle, f func() error) (err error) {
 	return f()
 }
 
-// Dial opens a connection from one of the host's addresses.
+// Dial opens a connection from one of the host's addresses. The network may also be "sctp".
 func (h *Host) Dial(ctx context.Context, network string, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
 	err = h.Do(func() error {
 		for range 1000 {
@@ -66,7 +66,9 @@ func (h *Host) Dial(ctx context.Context, network string, from netip.Addr, to net
 			if strings.HasPrefix(network, "udp") {
 				d.LocalAddr = net.UDPAddrFromAddrPort(at)
 			}
-			conn, err = d.DialContext(ctx, network, to.String())
+			var over string
+			d.Control, over = control(network)
+			conn, err = d.DialContext(ctx, over, to.String())
 			if !errors.Is(err, syscall.EADDRINUSE) {
 				break
 			}
@@ -79,7 +81,9 @@ func (h *Host) Dial(ctx context.Context, network string, from netip.Addr, to net
 // Listen opens a listener on one of the host's addresses.
 func (h *Host) Listen(ctx context.Context, network string, at netip.AddrPort) (l net.Listener, err error) {
 	err = h.Do(func() error {
-		l, err = new(net.ListenConfig).Listen(ctx, network, at.String())
+		var c net.ListenConfig
+		c.Control, network = control(network)
+		l, err = c.Listen(ctx, network, at.String())
 		return err
 	})
 	return l, err
@@ -403,16 +407,13 @@ func Answer(ctx context.Context, h *Host, protocol sdk.Protocol, at netip.AddrPo
 }
 
 func (h *Host) listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) (io.Closer, error) {
-	switch protocol {
-	case sdk.SCTP:
-		return listenSCTP(h, at)
-	case sdk.UDP:
+	if protocol == sdk.UDP {
 		return h.ListenPacket(ctx, "udp", at)
 	}
-	l, err := h.Listen(ctx, "tcp", at)
+	l, err := h.Listen(ctx, protocol.String(), at)
 	for end := time.Now().Add(former); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end) && ctx.Err() == nil; {
 		time.Sleep(former / 100)
-		l, err = h.Listen(ctx, "tcp", at)
+		l, err = h.Listen(ctx, protocol.String(), at)
 	}
 	return l, err
 }
@@ -420,92 +421,37 @@ func (h *Host) listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrP
 // former limits the wait for the end of an endpoint from an earlier check that was cut off.
 const former = 2 * time.Second
 
-// Package net does not support SCTP. But an SCTP socket created like a TCP socket behaves like
-// one, so it is created here and then passed to package net.
-
 // hasSCTP reports whether this kernel has SCTP or can load its module.
 func hasSCTP() bool {
-	fd, err := socketSCTP(netip.IPv4Unspecified())
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	if err == nil {
 		unix.Close(fd)
 	}
 	return err == nil
 }
 
-func socketSCTP(at netip.Addr) (int, error) {
+// control returns the Control function of a socket, and the network to open it in. Package net
+// does not support SCTP, but an SCTP socket that was created like a TCP socket behaves like one.
+func control(network string) (func(network, address string, raw syscall.RawConn) error, string) {
+	if network != "sctp" {
+		return nil, network
+	}
+	return replaceBySCTP, "tcp"
+}
+
+// replaceBySCTP puts an SCTP socket in the place of a TCP socket.
+func replaceBySCTP(network, _ string, raw syscall.RawConn) error {
 	domain := unix.AF_INET
-	if at.Is6() {
+	if network == "tcp6" {
 		domain = unix.AF_INET6
 	}
-	return unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
-}
-
-// sctp creates a socket with an address of h, calls begin to connect it or to listen, and
-// passes it to wrap.
-func (h *Host) sctp(at netip.AddrPort, begin func(fd int) error, wrap func(*os.File) error) error {
-	return h.Do(func() error {
-		fd, err := socketSCTP(at.Addr())
-		if err != nil {
-			return err
-		}
-		file := os.NewFile(uintptr(fd), "sctp")
-		defer file.Close()
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // otherwise the address may still be in use
-		if err := unix.Bind(fd, sockaddr(at)); err != nil {
-			return err
-		}
-		if err := begin(fd); err != nil {
-			return err
-		}
-		return wrap(file)
-	})
-}
-
-func sockaddr(at netip.AddrPort) unix.Sockaddr {
-	if at.Addr().Is6() {
-		return &unix.SockaddrInet6{Addr: at.Addr().As16(), Port: int(at.Port())}
-	}
-	return &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}
-}
-
-// dialSCTP opens an association from an address of h, until ctx ends.
-func dialSCTP(ctx context.Context, h *Host, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
-	end, _ := ctx.Deadline() // a stage sets a deadline
-	connect := func(fd int) error { return connectSCTP(fd, to, end) }
-	err = h.sctp(netip.AddrPortFrom(from, 0), connect, func(f *os.File) (err error) { conn, err = net.FileConn(f); return err })
-	return conn, err
-}
-
-// connectSCTP opens an association until end. It does not block in connect, because any signal
-// would interrupt that, and the Go runtime sends signals to itself.
-func connectSCTP(fd int, to netip.AddrPort, end time.Time) error {
-	if err := unix.SetNonblock(fd, true); err != nil {
+	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_SCTP)
+	if err != nil {
 		return err
 	}
-	if err := unix.Connect(fd, sockaddr(to)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
-		return err
-	}
-	for {
-		wait := max(0, time.Until(end))
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(wait.Milliseconds()))
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return err
-		case n == 0:
-			return os.ErrDeadlineExceeded
-		}
-		code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		if err == nil && code != 0 {
-			err = unix.Errno(code)
-		}
-		return err
-	}
-}
-
-func listenSCTP(h *Host, at netip.AddrPort) (l net.Listener, err error) {
-	listen := func(fd int) error { return unix.Listen(fd, 16) }
-	err = h.sctp(at, listen, func(f *os.File) (err error) { l, err = net.FileListener(f); return err })
-	return l, err
+	defer unix.Close(fd)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // otherwise the address may still be in use
+	var duplicated error
+	err = raw.Control(func(old uintptr) { duplicated = unix.Dup3(fd, int(old), unix.O_CLOEXEC) })
+	return errors.Join(err, duplicated)
 }

@@ -266,12 +266,7 @@ func (n network) Dial(ctx context.Context, p sdktest.Packet) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	var conn net.Conn
-	if p.Protocol == sdk.SCTP {
-		conn, err = dialSCTP(ctx, h, p.From.Addr, p.To)
-	} else {
-		conn, err = h.Dial(ctx, p.Protocol.String(), p.From.Addr, p.To)
-	}
+	conn, err := h.Dial(ctx, p.Protocol.String(), p.From.Addr, p.To)
 	if err != nil {
 		leave()
 		return nil, err
