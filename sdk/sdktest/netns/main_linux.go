@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"syscall"
+	"runtime"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -16,41 +17,35 @@ import (
 const inside = "POINTSMAN_TEST_NAMESPACE"
 
 // Main runs the tests of a package in a new network namespace if it has the privileges, and
-// otherwise in the current one. Call it in TestMain. The iptables lock file is private to the
-// namespace, and so is the ledger, which is removed after the tests.
+// otherwise in the current one. Call it in TestMain. /run is private to the namespace, and so are
+// the ledger and the iptables lock file in it.
 func Main(m interface{ Run() int }) {
-	if os.Getuid() == 0 && os.Getenv(inside) == "" {
-		os.Exit(rerun())
+	var err error
+	switch {
+	case os.Getenv(inside) != "":
+		err = ledger.Private()
+	case os.Getuid() == 0:
+		err = enter()
 	}
-	if os.Getenv(inside) != "" {
-		if err := ledger.Private(); err != nil {
-			fmt.Fprintln(os.Stderr, "run tests in a new network namespace:", err)
-			os.Exit(1)
-		}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "run tests in a new network namespace:", err)
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// rerun runs this test binary in a new namespace, and returns its exit code.
-func rerun() int {
-	dir, err := os.MkdirTemp("", "pointsman-netns-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "run tests in a new network namespace:", err)
-		return 1
+// enter executes this test binary again in new namespaces, where the kernel starts the threads of
+// the new program. It returns only after an error.
+func enter() error {
+	runtime.LockOSThread() // the namespaces are those of the thread
+	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
+		return err
 	}
-	defer os.RemoveAll(dir)
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"=1", "XTABLES_LOCKFILE="+dir+"/xtables.lock")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	err = cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		return max(1, exit.ExitCode())
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
 	}
-	fmt.Fprintln(os.Stderr, "run tests in a new network namespace:", err)
-	return 1
+	if err := errors.Join(os.Setenv(inside, "1"), os.Setenv("XTABLES_LOCKFILE", "/run/xtables.lock")); err != nil {
+		return err
+	}
+	return unix.Exec("/proc/self/exe", os.Args, os.Environ())
 }
