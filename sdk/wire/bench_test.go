@@ -4,13 +4,10 @@ package wire
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -24,30 +21,26 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// A keeper is a dataplane that only stores the state.
-type keeper struct{ state sdk.State }
-
-func (k *keeper) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
-	k.state = sdk.State{}
-	return subjectDescription(), nil
-}
-
-func (k *keeper) Sync(_ context.Context, u sdk.Update) (sdk.Result, error) {
-	if _, err := k.state.Apply(u); err != nil {
-		return sdk.Result{}, err
+// kept returns a Remote of a dataplane that only stores the state.
+func kept(b *testing.B) *Remote {
+	b.Helper()
+	d := subjectDescription()
+	store := sdk.Whole(d, func(context.Context, sdk.State) error { return nil })
+	r := joined(b, func(g *grpc.Server) { newServer(d, store).register(g) })
+	if _, err := r.Configure(context.Background(), sdk.Setup{}); err != nil {
+		b.Fatal(err)
 	}
-	k.state.Confirm()
-	return sdk.Result{}, nil
+	return r
 }
-
-func (k *keeper) SetRole(context.Context, sdk.Role) error { return nil }
-
-func (k *keeper) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
 
 // joined returns a Remote whose server is in this process, over a unix socket with mutual TLS, as with a launched plugin.
 func joined(b *testing.B, register func(*grpc.Server)) *Remote {
 	b.Helper()
-	config := selfSigned(b)
+	certified := httptest.NewTLSServer(nil) // has a certificate
+	defer certified.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(certified.Certificate())
+	config := &tls.Config{Certificates: certified.TLS.Certificates, RootCAs: pool, ClientAuth: tls.RequireAnyClientCert, ServerName: "example.com"}
 	listener, err := net.Listen("unix", filepath.Join(shortDir(b), "s"))
 	if err != nil {
 		b.Fatal(err)
@@ -63,43 +56,6 @@ func joined(b *testing.B, register func(*grpc.Server)) *Remote {
 	return remoteOver(b, end, config, Hello{Majors: Majors()})
 }
 
-// kept returns a Remote of a keeper.
-func kept(b *testing.B) *Remote {
-	b.Helper()
-	r := joined(b, func(g *grpc.Server) { newServer(subjectDescription(), &keeper{}).register(g) })
-	if _, err := r.Configure(context.Background(), sdk.Setup{}); err != nil {
-		b.Fatal(err)
-	}
-	return r
-}
-
-// selfSigned returns a configuration with one certificate for both sides.
-func selfSigned(b *testing.B) *tls.Config {
-	b.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		b.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		b.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		b.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}},
-		RootCAs:      pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, ServerName: "localhost",
-	}
-}
-
 // BenchmarkFull10kx10 measures a full update of 10,000 Services with ten endpoints each, and each of its parts.
 func BenchmarkFull10kx10(b *testing.B) {
 	u := bulk(10_000, 10)
@@ -113,7 +69,9 @@ func BenchmarkFull10kx10(b *testing.B) {
 		{unit: "ms/encode", once: func() error { marshalled(b, u); return nil }},
 		{unit: "ms/decode", once: func() error { unmarshalled(b, chunks); return nil }},
 		{unit: "ms/apply", once: func() error {
-			_, err := (&keeper{}).Sync(context.Background(), u)
+			var state sdk.State
+			_, err := state.Apply(u)
+			state.Confirm()
 			return err
 		}},
 	}

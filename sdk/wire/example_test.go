@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
-	"sync"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -16,37 +14,19 @@ import (
 
 var description = sdk.Description{Name: "example", Version: "1.2.0", Features: sdk.Features}
 
-// noted returns a dataplane that only stores the Services.
-func noted() sdk.Dataplane {
-	var mu sync.Mutex // guards services
-	var services map[sdk.Name]sdk.Service
-	return sdk.WholeOf(description, sdk.Parts{
-		Serve: func(_ context.Context, _ sdk.Setup, s sdk.State) error {
-			mu.Lock()
-			defer mu.Unlock()
-			services = maps.Clone(s.Services)
-			return nil
-		},
-		List: func(context.Context) (all []sdk.Served, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			for name, svc := range services {
-				for _, f := range svc.Frontends {
-					served := sdk.Served{Name: name, Frontend: f}
-					for _, endpoint := range svc.Endpoints(f.Policy) {
-						served.Endpoints = append(served.Endpoints, endpoint.Addr)
-					}
-					all = append(all, served)
-				}
-			}
-			return all, nil
-		},
+// printer returns a dataplane that prints the Services.
+func printer() sdk.Dataplane {
+	return sdk.Whole(description, func(_ context.Context, s sdk.State) error {
+		for name, svc := range s.Services {
+			fmt.Println(name, svc.Frontends, svc.Cluster)
+		}
+		return nil
 	})
 }
 
 // A plugin's main is one call.
 func ExampleServe() {
-	main := func() { wire.Serve(description, noted()) }
+	main := func() { wire.Serve(description, printer()) }
 	_ = main
 }
 
@@ -54,7 +34,7 @@ func ExampleServe() {
 // an update that does not follow it.
 func ExampleLocal() {
 	ctx := context.Background()
-	remote, err := wire.Local(ctx, description, noted())
+	remote, err := wire.Local(ctx, description, printer())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -76,19 +56,12 @@ func ExampleLocal() {
 	_, err = remote.Sync(ctx, sdk.Update{From: 7, To: 8, Delete: []sdk.Name{web.Name}})
 	fmt.Println("resync after a gap:", errors.Is(err, sdk.ErrResync))
 
-	err = remote.Inspect(ctx, func(s sdk.Served) error {
-		fmt.Println("served:", s.Name, s.Frontend, s.Endpoints)
-		return nil
-	})
-	if err == nil {
-		err = remote.Shutdown(ctx)
-	}
-	fmt.Println(err)
+	fmt.Println(remote.Shutdown(ctx))
 	// Output:
 	// example 1.2.0
+	// shop/web/tcp4 [cluster-ip 172.30.0.1:80] [10.180.0.1:8080]
 	// full update: 0 failed, <nil>
 	// resync after a gap: true
-	// served: shop/web/tcp4 cluster-ip 172.30.0.1:80 [10.180.0.1:8080]
 	// <nil>
 }
 

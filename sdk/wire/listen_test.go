@@ -174,7 +174,7 @@ func TestAttachToAnotherMajor(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Attach(soon(t), target)
-	want := "speaks [2] of the wire's majors, and this host [1]"
+	want := "speaks [2] of the wire's majors, and this host [1]; try: a plugin built with an sdk of the host's version"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v; want %q", err, want)
 	}
