@@ -130,14 +130,3 @@ func ExampleService_Route() {
 	// a pod: forward to [10.180.0.1:8080 here 10.180.1.1:8080], masqueraded false
 	// the node: forward to [10.180.0.1:8080 here 10.180.1.1:8080], masqueraded true
 }
-
-func ExampleRefusal() {
-	var err error = &sdk.Refusal{
-		Field: "scheduler",
-		Why:   `the kernel has no module for "mh"`,
-		Try:   "modprobe ip_vs_mh",
-	}
-	fmt.Println(err)
-	// Output:
-	// scheduler: the kernel has no module for "mh"; try: modprobe ip_vs_mh
-}

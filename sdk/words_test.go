@@ -80,16 +80,6 @@ func TestKnownRoles(t *testing.T) {
 	}
 }
 
-// TestClosedLists: all features and limits are listed once.
-func TestClosedLists(t *testing.T) {
-	if got := slices.Compact(slices.Sorted(slices.Values(Features))); len(got) != 8 || len(Features) != 8 {
-		t.Errorf("features %v", Features)
-	}
-	if got := slices.Compact(slices.Sorted(slices.Values(Limits))); len(got) != 7 || len(Limits) != 7 {
-		t.Errorf("limits %v", Limits)
-	}
-}
-
 func TestRefusal(t *testing.T) {
 	for _, c := range []struct {
 		refusal Refusal

@@ -3,14 +3,12 @@
 package ledger_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
@@ -51,34 +49,4 @@ func ExampleLedger_Take() {
 	// both hold it: 1 <nil>
 	// one still does: 1 <nil>
 	// given back: 0 <nil>
-}
-
-// The holder of a lock is the only process that writes the rules of a mode.
-func ExampleLedger_TryLock() {
-	dir, err := os.MkdirTemp("", "ledger")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer os.RemoveAll(dir)
-	l, err := ledger.Open(dir)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	writer, err := l.Lock(context.Background(), "iptables")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_, err = l.TryLock("iptables")
-	fmt.Println("a second writer:", errors.As(err, new(*sdk.Busy)))
-	fmt.Println(writer.Unlock())
-	next, err := l.TryLock("iptables")
-	fmt.Println("after the first:", err)
-	_ = next.Unlock()
-	// Output:
-	// a second writer: true
-	// <nil>
-	// after the first: <nil>
 }

@@ -39,45 +39,19 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestLoopbackWithoutClose: the end of a life in this process removes what the dataplane serves,
-// even if it has no Close.
-func TestLoopbackWithoutClose(t *testing.T) {
+// TestLoopbackWithoutCloseOrInspect: the end of a life in this process removes what the dataplane
+// serves, even if it has no Close, and a dataplane without Inspect is checked with packets.
+func TestLoopbackWithoutCloseOrInspect(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
 	}
-	bare := func() sdk.Dataplane { return struct{ sdk.Dataplane }{newRelay()} }
-	s := InProcess(relayDescription, bare)
-	s.Only = regexp.MustCompile("^(C06/restart|C08/)").MatchString
+	s := InProcess(relayDescription, func() sdk.Dataplane { return struct{ sdk.Dataplane }{newRelay()} })
+	s.Only = regexp.MustCompile("^(C05/ten-thousand-services|C06/restart|C07/draining-keeps-established|C08/.*)$").MatchString
 	report, err := Check(t.Context(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range report.Findings {
-		if f.Status != Pass && f.Status != Limit {
-			t.Error(f)
-		}
-	}
-}
-
-// TestLoopbackWithoutInspector: a dataplane without Inspect is checked with packets.
-func TestLoopbackWithoutInspector(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
-	}
-	mute := func() sdk.Dataplane {
-		r := newRelay()
-		return struct {
-			sdk.Dataplane
-			io.Closer
-		}{r, r.(io.Closer)}
-	}
-	s := InProcess(relayDescription, mute)
-	s.Only = regexp.MustCompile("^(C05/ten-thousand-services|C07/draining-keeps-established)$").MatchString
-	report, err := Check(t.Context(), s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := report.Count(Pass) + report.Count(Limit); n != 2 {
+	if n := report.Count(Pass) + report.Count(Limit); n != 5 || len(report.Findings) != 5 {
 		t.Errorf("%d pass: %s", n, report)
 	}
 }

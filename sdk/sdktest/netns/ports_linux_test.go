@@ -13,22 +13,6 @@ import (
 	"time"
 )
 
-// TestPorts checks that each caller gets a different port until all have been used.
-func TestPorts(t *testing.T) {
-	p := new(ports)
-	seen := make(map[uint16]bool)
-	for range lastPort - firstPort + 1 {
-		port := p.next()
-		if port < firstPort || port > lastPort || seen[port] {
-			t.Fatalf("port %d is used twice, or not in %d to %d", port, firstPort, lastPort)
-		}
-		seen[port] = true
-	}
-	if again := p.next(); again != firstPort {
-		t.Errorf("after all ports were used: %d; want %d", again, firstPort)
-	}
-}
-
 // TestKernelFlushesConntrack checks that a new testbed has no conntrack entries of an earlier one. Otherwise the kernel
 // would send a connection from the port of a connection that was reset before to the endpoint of that connection.
 func TestKernelFlushesConntrack(t *testing.T) {
