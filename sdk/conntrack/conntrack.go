@@ -31,13 +31,12 @@ type Flow struct {
 	Reply netip.AddrPort // source of the replies that the kernel expects: the endpoint, after translation
 }
 
-// Served holds the UDP frontends and their serving addresses. For the zero value no flow is
+// Served holds frontends of one protocol and their serving addresses. For the zero value no flow is
 // stale.
 type Served struct {
-	byAddr map[netip.AddrPort]servers // frontends with a specific address
-	byPort map[uint16]servers         // frontends on all addresses that accept node ports
-	local  func(netip.Addr) bool
-	step   func()
+	at             map[netip.AddrPort]servers // an unspecified address stands for all that accept node ports
+	takesNodePorts func(netip.Addr) bool
+	step           func()
 }
 
 // servers are the addresses that serve a Service, regardless of policy, topology and readiness:
@@ -53,27 +52,23 @@ func (by servers) contain(ep netip.AddrPort) bool {
 // have the same frontend, the one with serving addresses counts: the other is its former owner.
 // takesNodePorts reports whether an address of this node accepts node ports now.
 func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(netip.Addr) bool) Served {
-	s := Served{byAddr: make(map[netip.AddrPort]servers), byPort: make(map[uint16]servers), local: takesNodePorts}
+	return serving(sdk.UDP, family, services, takesNodePorts)
+}
+
+func serving(protocol sdk.Protocol, family sdk.Family, services []sdk.Service, takesNodePorts func(netip.Addr) bool) Served {
+	s := Served{at: make(map[netip.AddrPort]servers), takesNodePorts: takesNodePorts, step: func() {}}
 	for _, svc := range services {
-		if svc.Name.Protocol != sdk.UDP || svc.Name.Family != family {
+		if svc.Name.Protocol != protocol || svc.Name.Family != family {
 			continue
 		}
 		by := serversOf(svc)
 		for _, f := range svc.Frontends {
-			if f.Addr.Addr().IsUnspecified() {
-				addServers(s.byPort, f.Addr.Port(), by)
-			} else {
-				addServers(s.byAddr, f.Addr, by)
+			if s.at[f.Addr] == nil || len(by) > 0 {
+				s.at[f.Addr] = by
 			}
 		}
 	}
 	return s
-}
-
-func addServers[K comparable](all map[K]servers, frontend K, by servers) {
-	if all[frontend] == nil || len(by) > 0 {
-		all[frontend] = by
-	}
 }
 
 // Telling returns a copy of s that calls step for each flow it examines. Many flows take
@@ -84,19 +79,29 @@ func (s Served) Telling(step func()) Served {
 }
 
 // Empty reports whether no flow can be stale, so that listing them is unnecessary.
-func (s Served) Empty() bool { return len(s.byAddr) == 0 && len(s.byPort) == 0 }
+func (s Served) Empty() bool { return len(s.at) == 0 }
 
 // Stale reports whether f must be deleted.
 func (s Served) Stale(f Flow) bool {
-	by, ok := s.byAddr[f.To]
-	if !ok {
-		by, ok = s.byPort[f.To.Port()]
-		ok = ok && s.local(f.To.Addr())
-	}
+	by, ok := s.find(f.To)
 	if len(by) == 0 {
 		return ok && f.Reply != f.To // translated
 	}
 	return ok && !by.contain(f.Reply)
+}
+
+// find returns the servers of the frontend that a packet to an address is for, and whether there is
+// one.
+func (s Served) find(to netip.AddrPort) (servers, bool) {
+	if by, ok := s.at[to]; ok {
+		return by, true
+	}
+	every := netip.IPv4Unspecified()
+	if to.Addr().Is6() {
+		every = netip.IPv6Unspecified()
+	}
+	by, ok := s.at[netip.AddrPortFrom(every, to.Port())]
+	return by, ok && s.takesNodePorts(to.Addr())
 }
 
 func serversOf(svc sdk.Service) servers {

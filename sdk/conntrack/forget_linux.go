@@ -46,18 +46,11 @@ func ForgetFailed(family sdk.Family, gone func(reply netip.AddrPort) bool) (int,
 // this node accepts node ports now; step is called for each entry that ForgetEarly examines. It
 // returns the number of deleted entries, and needs CAP_NET_ADMIN.
 func ForgetEarly(family sdk.Family, services []sdk.Service, takesNodePorts func(netip.Addr) bool, step func()) (int, error) {
-	e := early{frontends: make(map[netip.AddrPort]bool), takesNodePorts: takesNodePorts, step: step}
-	for _, svc := range services {
-		if svc.Name.Protocol == sdk.TCP && svc.Name.Family == family {
-			for _, f := range svc.Frontends {
-				e.frontends[f.Addr] = true
-			}
-		}
-	}
-	if len(e.frontends) == 0 {
+	s := serving(sdk.TCP, family, services, takesNodePorts).Telling(step)
+	if s.Empty() {
 		return 0, nil
 	}
-	n, err := forget(family, e)
+	n, err := forget(family, early{s})
 	if err != nil {
 		return n, fmt.Errorf("forget %s tcp connections that nothing answered: %w", family, err)
 	}
@@ -91,9 +84,7 @@ func ends(f *netlink.ConntrackFlow) (to, reply netip.AddrPort) {
 type stale struct{ served Served }
 
 func (s stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	if s.served.step != nil {
-		s.served.step()
-	}
+	s.served.step()
 	to, reply := ends(f)
 	return f.Forward.Protocol == unix.IPPROTO_UDP && s.served.Stale(Flow{To: to, Reply: reply})
 }
@@ -123,19 +114,11 @@ func (gone failed) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 }
 
 // early is the filter of ForgetEarly.
-type early struct {
-	frontends      map[netip.AddrPort]bool
-	takesNodePorts func(netip.Addr) bool
-	step           func()
-}
+type early struct{ served Served }
 
 func (e early) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	e.step()
+	e.served.step()
 	to, reply := ends(f)
-	every := netip.IPv4Unspecified()
-	if to.Addr().Is6() {
-		every = netip.IPv6Unspecified()
-	}
-	return tcpState(f) == tcpSynSent && to == reply &&
-		(e.frontends[to] || e.frontends[netip.AddrPortFrom(every, to.Port())] && e.takesNodePorts(to.Addr()))
+	_, ok := e.served.find(to)
+	return ok && to == reply && tcpState(f) == tcpSynSent
 }
