@@ -117,8 +117,3 @@ const (
 var policies = []string{Cluster: "cluster", Local: "local"}
 
 func (p Policy) String() string { return word(policies, uint8(p), "policy") }
-
-// ComparePrefix orders prefixes by address and length.
-func ComparePrefix(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-}

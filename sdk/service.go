@@ -89,7 +89,7 @@ func (s Service) Equal(t Service) bool {
 func (s *Service) Normalize() {
 	slices.SortFunc(s.Frontends, Frontend.Compare)
 	for i := range s.Frontends {
-		slices.SortFunc(s.Frontends[i].Sources, ComparePrefix)
+		slices.SortFunc(s.Frontends[i].Sources, netip.Prefix.Compare)
 		s.Frontends[i].Sources = slices.Compact(s.Frontends[i].Sources)
 	}
 	for _, list := range []*[]Endpoint{&s.Cluster, &s.Local} {

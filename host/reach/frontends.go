@@ -158,7 +158,7 @@ func (h ThisNode) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix 
 	if len(ranges) > 0 && own == nil || slices.ContainsFunc(h.Addrs, func(a netip.Addr) bool { return within(a, own) }) {
 		own = append(own, netip.PrefixFrom(vip, vip.BitLen()))
 	}
-	slices.SortFunc(own, sdk.ComparePrefix)
+	slices.SortFunc(own, netip.Prefix.Compare)
 	return slices.Compact(own)
 }
 

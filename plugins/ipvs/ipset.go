@@ -118,7 +118,7 @@ func compareEntries(a, b entry) int {
 		a.addr.Compare(b.addr),
 		cmp.Compare(a.protocol, b.protocol),
 		cmp.Compare(a.port, b.port),
-		sdk.ComparePrefix(a.from, b.from),
+		a.from.Compare(b.from),
 	)
 }
 

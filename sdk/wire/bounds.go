@@ -87,23 +87,15 @@ func newReply[M any](send func(*M) error) *chunker[M] {
 	return &chunker[M]{send: send, most: chunkSize / 2, chunk: new(M)}
 }
 
-// room ensures that the chunk has room for an item, and starts a new chunk if necessary.
-func (c *chunker[M]) room(size int) error {
-	size += itemOverhead
+// add appends an item to its list in the chunk, and sends the chunk before if it has no room.
+func add[M any, P proto.Message](c *chunker[M], item P, list func(*M) *[]P) error {
+	size := proto.Size(item) + itemOverhead
 	if c.size > 0 && c.size+size > c.most {
 		if err := c.flush(); err != nil {
 			return err
 		}
 	}
 	c.size += size
-	return nil
-}
-
-// add appends an item to its list in the chunk.
-func add[M any, P proto.Message](c *chunker[M], item P, list func(*M) *[]P) error {
-	if err := c.room(proto.Size(item)); err != nil {
-		return err
-	}
 	into := list(c.chunk)
 	*into = append(*into, item)
 	return nil

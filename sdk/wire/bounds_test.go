@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,22 +182,25 @@ func TestWordsAreHarmless(t *testing.T) {
 
 // TestChunker checks that messages are filled up to their limit, and that an empty one is not sent.
 func TestChunker(t *testing.T) {
+	item := func(size int) *pb.Failure {
+		return &pb.Failure{Problem: &pb.Problem{Message: strings.Repeat("x", size)}}
+	}
+	list := func(m *pb.ResultChunk) *[]*pb.Failure { return &m.Failed }
 	var sent []int
-	c := newReply(func(r *pb.CleanupReply) error { sent = append(sent, len(r.Removed)); return nil })
+	c := newReply(func(r *pb.ResultChunk) error { sent = append(sent, len(r.Failed)); return nil })
 	if err := c.flush(); err != nil || len(sent) != 0 {
 		t.Errorf("sent %v without an item: %v", sent, err)
 	}
-	for _, size := range []int{c.most - itemOverhead, 1, c.most * 2, c.most/2 - itemOverhead, c.most/2 - itemOverhead, 1} {
-		if err := c.room(size); err != nil {
+	for _, size := range []int{c.most, 1, c.most * 2, c.most/2 - 20, c.most/2 - 20, 1} {
+		if err := add(c, item(size), list); err != nil {
 			t.Fatal(err)
 		}
-		c.chunk.Removed = append(c.chunk.Removed, "x")
 	}
-	if err := c.flush(); err != nil || len(sent) != 5 || sent[3] != 2 {
+	if err := c.flush(); err != nil || !slices.Equal(sent, []int{1, 1, 1, 2, 1}) {
 		t.Errorf("messages of %v items: %v, want 1 1 1 2 1", sent, err)
 	}
-	broken := newReply(func(*pb.CleanupReply) error { return errors.New("the line is cut") })
-	if err := errors.Join(broken.room(broken.most), broken.room(1)); err == nil {
+	broken := newReply(func(*pb.ResultChunk) error { return errors.New("the line is cut") })
+	if err := errors.Join(add(broken, item(broken.most), list), add(broken, item(1), list)); err == nil {
 		t.Error("an error of send is not returned")
 	}
 }

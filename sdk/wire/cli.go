@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
@@ -195,25 +196,18 @@ func preflight(ctx context.Context, options []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{self, "check", "-o", "json"}
+	args := []string{"check", "-o", "json"}
 	if len(options) > 0 {
 		args = append(args, "--options", string(options))
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
+	child := exec.CommandContext(ctx, self, args...)
+	child.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, cookieKey+"=") })
+	child.WaitDelay = time.Second // a tool that the child started may hold its stdout
+	answer, err := child.Output()
+	if errors.As(err, new(*exec.ExitError)) {
+		err = nil
 	}
-	defer r.Close()
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, cookieKey+"=") })
-	child, err := os.StartProcess(self, args, &os.ProcAttr{Env: env, Files: []*os.File{nil, w, nil}})
-	w.Close()
-	if err != nil {
-		return nil, err
-	}
-	defer context.AfterFunc(ctx, func() { _ = child.Kill(); _ = r.SetReadDeadline(time.Now()) })() // a tool started by the child may hold the pipe open
-	answer, err := io.ReadAll(r)
-	_, ended := child.Wait()
-	return answer, errors.Join(ctx.Err(), err, ended)
+	return answer, errors.Join(ctx.Err(), err)
 }
 
 // narrowed describes the features that a dataplane lacks on this node, and its additional limits.

@@ -163,14 +163,12 @@ func (s *server) Cleanup(r *pb.CleanupRequest, stream grpc.ServerStreamingServer
 	}
 	return s.exclusive(stream.Context(), "Cleanup", admit, func(ctx context.Context) error {
 		removed, err := s.dataplane.Cleanup(ctx, sdk.Leftovers{KubeProxy: r.KubeProxy, DryRun: r.DryRun})
-		c := newReply(stream.Send)
 		for _, what := range removed {
-			if err := c.room(len(what)); err != nil {
+			if err := stream.Send(&pb.CleanupReply{Removed: []string{Printable(what)}}); err != nil {
 				return err
 			}
-			c.chunk.Removed = append(c.chunk.Removed, Printable(what))
 		}
-		return errors.Join(c.flush(), err)
+		return err
 	})
 }
 
