@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -108,149 +107,62 @@ func TestChecks(t *testing.T) {
 	until(t, "a Service that is gone", get, "no answer")
 }
 
-// TestCheckOfALateNode: a node that is late fails the check, and each family has a count of its own.
+// TestCheckOfALateNode: a node that is late fails the check.
 func TestCheckOfALateNode(t *testing.T) {
 	b := newHarness()
-	b.tracker.SetService(service("web", 31000))
+	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("127.0.0.0/8")})
+	port := free(t)
+	b.tracker.SetService(service("web", port))
 	b.tracker.SetSlice(slice("web", "10.1.0.1"))
 	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true})
-	b.checks.reconcile(b.tracker.HealthChecks(), nil)
-	key := track.Key{Namespace: "ns1", Name: "web"}
-	codes := func() string {
-		four, six := ask(b.checks.handler(key, sdk.IPv4), "GET", "/", ""), ask(b.checks.handler(key, sdk.IPv6), "GET", "/", "")
-		return fmt.Sprint(four.Code, four.Header()["X-Load-Balancing-Endpoint-Weight"], six.Code, six.Header()["X-Load-Balancing-Endpoint-Weight"])
-	}
-	if got := codes(); got != "200 [1] 503 [0]" {
-		t.Errorf("in time: %s", got)
-	}
+	b.checks.reconcile(b.tracker.HealthChecks())
+	defer b.checks.reconcile(nil)
 	b.setDataplane(func(p *Dataplane) { p.Since = b.now })
 	b.pass(70 * time.Second)
-	if got := codes(); got != "503 [1] 503 [0]" {
+	if got := fetch(fmt.Sprintf("http://127.0.0.1:%d/", port)); !strings.HasPrefix(got, "503 1 ") {
 		t.Errorf("late: %s", got)
 	}
 }
 
-// TestCheckOfOneFamily: a check is served only in the families of its Service.
-func TestCheckOfOneFamily(t *testing.T) {
-	b := newHarness()
-	port := free(t)
-	b.tracker.SetService(service("web", port))
-	b.checks.reconcile(b.tracker.HealthChecks(), []netip.Addr{addr("127.0.0.1"), addr("::1")})
-	defer b.checks.reconcile(nil, nil)
-	if got := fetch(fmt.Sprintf("http://127.0.0.1:%d/", port)); !strings.HasPrefix(got, "503 0 ") {
-		t.Errorf("IPv4: %s", got)
-	}
-	if got := fetch(fmt.Sprintf("http://[::1]:%d/", port)); got != "no answer" {
-		t.Errorf("IPv6: %s", got)
-	}
-}
-
-// TestCheckConflict: another process has the port for a while.
+// TestCheckConflict: another process has the port for a while. Then the check is served only at addresses that accept
+// node ports, and in the families of its Service.
 func TestCheckConflict(t *testing.T) {
-	b := newHarness(func(s *Settings) {
-		s.Addrs = func() []Addr {
-			return []Addr{{IP: addr("127.0.0.1")}, {IP: addr("127.0.0.2")}, {IP: addr("10.255.255.1")}}
-		}
-	})
-	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("127.0.0.0/8")})
+	b := newHarness()
+	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("127.0.0.0/31", "::/0")})
 	port := free(t)
-	other, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.2:%d", port))
+	other, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
-		t.Skipf("needs 127.0.0.2: %v", err)
+		t.Fatal(err)
 	}
 	defer other.Close()
-	first := fmt.Sprintf("http://127.0.0.1:%d/", port)
-
 	b.tracker.SetService(service("web", port))
 	b.tracker.SetSlice(slice("web", "10.1.0.1"))
-	addrs := listenAddrs(b.tracker.Node(), b.settings.Addrs())
-	b.checks.reconcile(b.tracker.HealthChecks(), addrs)
-	if got := fetch(first); got != "no answer" {
-		t.Errorf("one of two addresses is in use, and the other answers %s", got)
-	}
+	b.checks.reconcile(b.tracker.HealthChecks())
 	if open, failed := b.checks.counts(); open != 0 || failed != 1 || !slices.Equal(b.reasons(), []string{CheckNotServed}) {
 		t.Errorf("%d open, %d failed, reported %v", open, failed, b.reasons())
 	}
-	if got, want := fmt.Sprint(b.Unbound()), fmt.Sprintf("[healthCheckNodePort %d of ns1/web: listen tcp4 127.0.0.2:%[1]d: bind: address already in use]", port); got != want {
+	if got, want := fmt.Sprint(b.Unbound()), fmt.Sprintf("[healthCheckNodePort %d of ns1/web: listen tcp :%[1]d: bind: address already in use]", port); got != want {
 		t.Errorf("unbound: %s, want %s", got, want)
 	}
 	if n := b.notices[0]; n.Object != "ns1/web" || !strings.Contains(n.Message, "address already in use") {
 		t.Errorf("reported %+v", n)
 	}
-
 	other.Close()
-	b.checks.reconcile(b.tracker.HealthChecks(), addrs)
-	for _, url := range []string{first, fmt.Sprintf("http://127.0.0.2:%d/", port)} {
-		if got := fetch(url); !strings.HasPrefix(got, "200 1 ") {
-			t.Errorf("%s: %s", url, got)
-		}
-	}
-	b.checks.reconcile(b.tracker.HealthChecks(), addrs[:1])
-	if got := fetch(fmt.Sprintf("http://127.0.0.2:%d/", port)); got != "no answer" {
-		t.Errorf("a removed address answers %s", got)
-	}
-	if got := b.Unbound(); len(got) > 0 {
-		t.Errorf("unbound: %v", got)
-	}
-	b.checks.reconcile(nil, nil)
-	if got := fetch(first); got != "no answer" {
-		t.Errorf("after the end: %s", got)
-	}
-}
-
-// TestMachineAddrs finds the addresses of the machine.
-func TestMachineAddrs(t *testing.T) {
-	devices, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := make(map[Addr]bool)
-	for _, d := range devices {
-		list, err := d.Addrs()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, a := range list {
-			ip := a.(*net.IPNet).IP
-			addr, _ := netip.AddrFromSlice(ip)
-			want[Addr{addr.Unmap(), d.Name}] = true
-		}
-	}
-	got := machineAddrs()
-	if len(want) == 0 || len(got) != len(want) {
-		t.Fatalf("%v, want %v", got, want)
-	}
-	for _, a := range got {
-		if !want[a] {
-			t.Errorf("%v is not in %v", a, want)
-		}
-	}
-}
-
-// TestWhere checks the addresses on which health checks are served.
-func TestWhere(t *testing.T) {
-	machine := []Addr{
-		{addr("127.0.0.1"), "lo"}, {addr("::1"), "lo"}, {addr("10.0.0.5"), "eth0"}, {addr("10.0.1.5"), "eth1"},
-		{addr("fd00::5"), "eth0"}, {addr("fe80::1"), "eth0"}, {addr("10.0.0.77"), "kube-ipvs0"},
-	}
-	for _, test := range []struct {
-		ranges []netip.Prefix
-		want   string
+	for _, c := range []struct {
+		checks   []track.HealthCheck
+		at, want string
 	}{
-		{nil, "[]"},
-		{prefixes("0.0.0.0/0", "::/0"), "[0.0.0.0 ::]"},
-		{prefixes("0.0.0.0/0"), "[0.0.0.0]"},
-		{prefixes("10.0.0.0/24"), "[10.0.0.5]"},
-		{prefixes("10.0.0.0/16", "127.0.0.0/8"), "[10.0.0.5 10.0.1.5 127.0.0.1]"},
-		{prefixes("10.0.0.0/24", "::/0"), "[10.0.0.5 ::]"},
-		{prefixes("fe80::/10", "fd00::/8"), "[fd00::5]"},
-		{prefixes("192.0.2.0/24"), "[]"},
+		{b.tracker.HealthChecks(), "127.0.0.1", "200 1"},
+		{b.tracker.HealthChecks(), "127.0.0.2", "no answer"},
+		{b.tracker.HealthChecks(), "[::1]", "no answer"},
+		{nil, "127.0.0.1", "no answer"},
 	} {
-		if got := fmt.Sprint(listenAddrs(sdk.Node{NodePorts: test.ranges}, machine)); got != test.want {
-			t.Errorf("%v: %s, want %s", test.ranges, got, test.want)
+		b.checks.reconcile(c.checks)
+		if got := fetch(fmt.Sprintf("http://%s:%d/", c.at, port)); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%d checks: at %s %s, want %s", len(c.checks), c.at, got, c.want)
 		}
-	}
-	if got := fmt.Sprint(listenAddrs(sdk.Node{NodePorts: prefixes("0.0.0.0/0", "::/0")}, machine[:1])); got != "[0.0.0.0]" {
-		t.Errorf("a machine without IPv6: %s", got)
+		if got := b.Unbound(); len(got) > 0 {
+			t.Errorf("unbound: %v", got)
+		}
 	}
 }

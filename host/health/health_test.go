@@ -51,7 +51,6 @@ func newHarness(edits ...func(*Settings)) *harness {
 		Report:     func(n track.Notice) { b.mu.Lock(); defer b.mu.Unlock(); b.notices = append(b.notices, n) },
 		Log:        log.New(io.Discard, "", 0),
 		Now:        func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.now },
-		Addrs:      func() []Addr { return nil },
 	}
 	for _, edit := range edits {
 		edit(&s)

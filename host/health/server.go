@@ -64,8 +64,7 @@ type Settings struct {
 
 	Log *log.Logger // for errors of net/http
 
-	Now   func() time.Time // nil means time.Now
-	Addrs func() []Addr    // addresses of this machine; nil means the real ones
+	Now func() time.Time // nil means time.Now
 }
 
 // A Dataplane is the state of one dataplane.
@@ -116,9 +115,6 @@ type Server struct {
 func New(s Settings) *Server {
 	if s.Now == nil {
 		s.Now = time.Now
-	}
-	if s.Addrs == nil {
-		s.Addrs = machineAddrs
 	}
 	server := &Server{settings: s, started: s.Now(), unbound: make(map[string]string)}
 	server.observed, server.open = server.started, server.started
@@ -281,7 +277,7 @@ func (s *Server) serve(ctx context.Context, addr, reason, what string, h http.Ha
 
 // serveAt serves at addr until ctx ends.
 func (s *Server) serveAt(ctx context.Context, addr, what string, h http.Handler) error {
-	l, err := listen(ctx, "tcp", addr)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
@@ -289,7 +285,7 @@ func (s *Server) serveAt(ctx context.Context, addr, what string, h http.Handler)
 	server := newHTTPServer(h, s.settings.Log)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(limitConns(l)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -318,15 +314,10 @@ func (s *Server) Unbound() []string {
 // kernel.
 const mostConns = 64
 
-// listen listens at an address. Each server has its own connection limit, so that clients of
-// one server cannot block a probe of another.
-func listen(ctx context.Context, network, addr string) (net.Listener, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	return netutil.LimitListener(l, descriptors.Connections(mostConns)), nil
+// limitConns gives each listener a connection limit of its own, so that clients of one server
+// cannot block a probe of another.
+func limitConns(l net.Listener) net.Listener {
+	return netutil.LimitListener(l, descriptors.Connections(mostConns))
 }
 
 // newHTTPServer returns a server with timeouts, so that no client can block it.
