@@ -117,14 +117,14 @@ func (s *Server) Endpoints() http.Handler {
 		"/metrics/slis": promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP,
 		"/proxyMode":    func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) },
 		"/configz":      s.configz,
-		"/flagz":        zpage("Flagz", s.flagz),
+		"/flagz":        s.flagz,
 		"/statusz":      nil,
 	}
 	if s.settings.Profiling {
 		maps.Copy(byPath, s.profiles())
 	}
 	paths := slices.Sorted(maps.Keys(byPath))
-	byPath["/statusz"] = zpage("Statusz", func() (map[string]any, error) { return s.statusz(paths), nil })
+	byPath["/statusz"] = s.statusz(paths)
 	mux := http.NewServeMux()
 	for path, serve := range byPath {
 		mux.HandleFunc(path, serve)

@@ -190,13 +190,19 @@ func TestProbeBodies(t *testing.T) {
 
 // TestEndpoints requests each path of the metrics server.
 func TestEndpoints(t *testing.T) {
-	b := newHarness(func(s *Settings) { s.Profiling = true })
+	b := newHarness(func(s *Settings) {
+		s.Profiling = true
+		s.Config = func() ([]byte, error) {
+			return []byte(`{"mode":"iptables","logging":{"level":"info"},"cidrs":["a","b"],"burst":10}`), nil
+		}
+		s.KubeProxy = func() []byte { return []byte(`{"mode":"ipvs"}`) }
+	})
 	h := b.Server.Endpoints()
 	for _, test := range []struct{ path, kind, body string }{
 		{"/healthz", "text/plain; charset=utf-8", "ok"},
 		{"/proxyMode", "text/plain; charset=utf-8", "iptables"},
-		{"/configz", "application/json", `{"pointsman.dev":{"mode":"iptables"}}`},
-		{"/flagz", "text/plain; charset=utf-8", "pointsman flagz\n"},
+		{"/configz", "application/json", `{"pointsman.dev":{"mode":"iptables","logging":{"level":"info"},"cidrs":["a","b"],"burst":10},"kubeproxy.config.k8s.io":{"mode":"ipvs"}}`},
+		{"/flagz", "text/plain; charset=utf-8", "pointsman flagz\n\nburst: 10\ncidrs: a b\nlogging.level: info\nmode: iptables\n"},
 		{"/statusz", "text/plain; charset=utf-8", "pointsman statusz\n"},
 		{"/metrics", "text/plain; version=0.0.4", "# HELP go_gc"},
 		{"/metrics/slis", "text/plain; version=0.0.4", ""},
@@ -216,6 +222,9 @@ func TestEndpoints(t *testing.T) {
 	}
 	if w := ask(h, "GET", "/debug/flags/v", ""); w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("reading the level: %d", w.Code)
+	}
+	if got := ask(newHarness().Server.Endpoints(), "GET", "/configz", "").Body.String(); got != `{"pointsman.dev":{"mode":"iptables"}}` {
+		t.Errorf("without a file of kube-proxy: %s", got)
 	}
 	for _, path := range []string{"/debug/pprof/", "/debug/flags/v", "/nothing"} {
 		if w := ask(newHarness().Server.Endpoints(), "GET", path, ""); w.Code != 404 {
