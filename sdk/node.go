@@ -28,7 +28,7 @@ type Node struct {
 
 	// PodCIDRs are the ranges that Kubernetes has assigned to this node for its pods, each a
 	// part of a range in Pods.CIDRs. They are empty in a family in which an endpoint on this
-	// node has an address outside them, because then something else assigns the addresses of
+	// node has had an address outside them, because then something else assigns the addresses of
 	// pods. A dataplane that follows kube-proxy's rules does not need them; a relay does: see
 	// plugins/userspace.
 	PodCIDRs []netip.Prefix

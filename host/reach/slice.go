@@ -142,23 +142,6 @@ func (s *Slice) problem(reason, format string, args ...any) {
 	s.Problems = append(s.Problems, Problem{reason, fmt.Sprintf(format, args...)})
 }
 
-// WithoutClusterIPs returns s, or a copy without the endpoints that are cluster IPs and with a
-// problem for them. owner returns the name of the Service that has an address as its cluster IP, or "".
-// Such endpoints cannot work: the kernel translates a packet only once, so a packet that was
-// translated to a cluster IP reaches no endpoint (kubernetes#40870).
-func (s *Slice) WithoutClusterIPs(owner func(netip.Addr) string) *Slice {
-	is := func(ep Endpoint) bool { return owner(ep.Addr) != "" }
-	i := slices.IndexFunc(s.Endpoints, is)
-	if i < 0 {
-		return s
-	}
-	first, used := s.Endpoints[i].Addr, s.Clone()
-	used.Endpoints = slices.DeleteFunc(used.Endpoints, is)
-	refused := refusals{{InvalidAddress, "is the cluster IP of Service " + owner(first), first.String(), len(s.Endpoints) - len(used.Endpoints)}}
-	used.Problems = slices.Concat(s.Problems, refused.problems())
-	return &used
-}
-
 // Equal reports whether s and t have the same effect.
 func (s *Slice) Equal(t *Slice) bool {
 	return s.Family == t.Family &&

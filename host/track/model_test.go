@@ -42,7 +42,7 @@ func TestModel(t *testing.T) {
 }
 
 func newModel(t *testing.T, seed uint64) *model {
-	tracker := modelTracker()
+	tracker, _ := newTracker()
 	m := &model{
 		t: t, rand: rand.New(rand.NewPCG(seed, 0)), tracker: tracker,
 		services: make(map[string]*corev1.Service),
@@ -52,13 +52,6 @@ func newModel(t *testing.T, seed uint64) *model {
 		m.dataplanes = append(m.dataplanes, &dataplane{rand: m.rand, meanwhile: m.change, cursor: tracker.Cursor(everything), served: make(map[sdk.Name]sdk.Service)})
 	}
 	return m
-}
-
-// modelTracker returns a tracker that knows the ranges of pods of all nodes.
-func modelTracker() *Tracker {
-	tracker, _ := newTracker()
-	tracker.Configure(Facts{NodeName: "n1", Pods: clusterPods})
-	return tracker
 }
 
 func (m *model) pick(words ...string) string { return words[m.rand.IntN(len(words))] }
@@ -87,7 +80,7 @@ func (m *model) change() {
 		delete(m.slices, name)
 		m.tracker.DeleteSlice("ns1", name)
 	default:
-		m.node = withPodCIDRs(newNode("n1", m.pick("z1", "z2")), m.pick("10.180.0.0/24", "10.180.1.0/24"))
+		m.node = newNode("n1", m.pick("z1", "z2"))
 		m.tracker.SetNode(m.node)
 	}
 }
@@ -114,9 +107,6 @@ func (m *model) setSlice() {
 	for range m.rand.IntN(4) {
 		endpoints = append(endpoints, fmt.Sprintf("10.180.%d.%d %s %s", m.rand.IntN(2), m.rand.IntN(4), m.pick("n1", "n2"), m.pick("", "", "unready", "leaving")))
 	}
-	if m.rand.IntN(3) == 0 {
-		endpoints = append(endpoints, m.pick("172.30.0.1", "172.30.0.2"))
-	}
 	slice := newSlice(name, m.pick("a", "b", "c", "d", ""), endpoints...)
 	if m.rand.IntN(2) == 0 {
 		for i := range slice.Endpoints {
@@ -129,7 +119,7 @@ func (m *model) setSlice() {
 
 // calm lets both dataplanes follow without faults, and compares the result.
 func (m *model) calm() {
-	truth := modelTracker()
+	truth, _ := newTracker()
 	if m.node != nil {
 		truth.SetNode(m.node)
 	}

@@ -138,14 +138,6 @@ func (o owners) healthPort(svc *service) uint16 {
 	return svc.spec.HealthPort
 }
 
-// clusterIP returns the name of the Service that has addr as its cluster IP, or "".
-func (o owners) clusterIP(addr netip.Addr) string {
-	if queue := o[wholeAddress(addr)]; len(queue) > 0 && queue[0].kind == sdk.ClusterIP {
-		return queue[0].svc.key.String()
-	}
-	return ""
-}
-
 func takenProblem(what string, owner *service) reach.Problem {
 	return reach.Problem{
 		Reason:  FrontendTaken,

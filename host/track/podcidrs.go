@@ -31,53 +31,42 @@ func (f Facts) podRanges(r nodeRecord, n sdk.Node) podRanges {
 	return p
 }
 
-// strays returns the number of endpoints in s that are pods of this node but lie outside its
-// podCIDRs.
-func (p podRanges) strays(s *reach.Slice) (n int) {
-	if len(p.own) == 0 {
-		return 0
-	}
+// contradictedBy reports whether an endpoint of s is a pod of this node but outside its podCIDRs.
+func (p podRanges) contradictedBy(s *reach.Slice) bool {
 	holds := func(ranges []netip.Prefix, addr netip.Addr) bool {
 		return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) })
 	}
-	for _, ep := range s.Endpoints {
-		if p.node != "" && ep.Place.Value().Node == p.node && holds(p.all, ep.Addr) && !holds(p.own, ep.Addr) && !slices.Contains(p.addrs, ep.Addr) {
-			n++
-		}
-	}
-	return n
+	return len(p.own) > 0 && p.node != "" && slices.ContainsFunc(s.Endpoints, func(ep reach.Endpoint) bool {
+		return ep.Place.Value().Node == p.node && holds(p.all, ep.Addr) && !holds(p.own, ep.Addr) && !slices.Contains(p.addrs, ep.Addr)
+	})
 }
 
-// podCIDRs returns the podCIDRs of the families without strays.
+// podCIDRs returns the podCIDRs of the families in which no endpoint has contradicted them.
 func (t *Tracker) podCIDRs() (all []netip.Prefix) {
 	for _, own := range t.pods.own {
-		if t.strays[sdk.FamilyOf(own.Addr())] == 0 {
+		if !t.strayed[sdk.FamilyOf(own.Addr())] {
 			all = append(all, own)
 		}
 	}
 	return all
 }
 
-// setPods sets the ranges and recounts the strays of all slices.
+// setPods sets the ranges and compares all slices with them.
 func (t *Tracker) setPods(p podRanges) {
 	if reflect.DeepEqual(p, t.pods) {
 		return
 	}
 	t.pods = p
-	clear(t.strays)
+	clear(t.strayed)
 	for _, s := range t.slices {
-		s.strays = p.strays(&s.record)
-		t.strays[s.record.Family] += s.strays
+		t.noteStrays(&s.record)
 	}
 }
 
-// updateStrays recounts the strays of s after a change; before is the family of its previous
-// record. Dataplanes learn of it only when the first stray appears or the last one disappears.
-func (t *Tracker) updateStrays(s *slice, before sdk.Family) {
-	t.strays[before] -= s.strays
-	s.strays = t.pods.strays(&s.record)
-	t.strays[s.record.Family] += s.strays
-	if !slices.Equal(t.podCIDRs(), t.node.PodCIDRs) {
-		t.refreshNode()
-	}
+// noteStrays compares s with the ranges, and reports whether it is the first slice of its family
+// that contradicts them. That stays in force until the ranges change.
+func (t *Tracker) noteStrays(s *reach.Slice) (first bool) {
+	first = !t.strayed[s.Family] && t.pods.contradictedBy(s)
+	t.strayed[s.Family] = t.strayed[s.Family] || first
+	return first
 }

@@ -46,7 +46,6 @@ func (t *Tracker) refreshService(svc *service) {
 	touched := t.owners.release(svc)
 	t.buildPorts(svc)
 	touched = append(touched, t.owners.claim(svc)...)
-	touched = append(touched, t.withEndpointsAt(slices.Concat(before, svc.ports))...)
 	for _, p := range before {
 		if !slices.ContainsFunc(svc.ports, func(q port) bool { return q.name == p.name }) {
 			t.setValue(p.name, nil)
@@ -130,7 +129,7 @@ func distinct(all []*service, except *service) []*service {
 // recomputeService recomputes the values of svc in one family (0 for both) and reports whether
 // any value changed.
 func (t *Tracker) recomputeService(svc *service, family sdk.Family) bool {
-	records := t.usable(svc)
+	records := svc.records()
 	svc.ready = reach.LocalReady(records, t.thisNode)
 	t.updateHealthCheck(svc)
 	svc.troubled = t.since(svc.troubled, len(svc.allProblems()) > 0)
@@ -142,6 +141,15 @@ func (t *Tracker) recomputeService(svc *service, family sdk.Family) bool {
 		}
 	}
 	return changed
+}
+
+// records returns the records of the slices of svc.
+func (s *service) records() []*reach.Slice {
+	records := make([]*reach.Slice, len(s.slices))
+	for i, sl := range s.slices {
+		records[i] = &sl.record
+	}
+	return records
 }
 
 // value returns the desired value of p. A port that owns no frontend is not served.

@@ -272,7 +272,7 @@ func (t *Tracker) Explain(key Key) (s ServiceStatus, endpoints [][]reach.Explana
 	if svc == nil || svc.spec == nil {
 		return ServiceStatus{}, nil, false
 	}
-	records := t.usable(svc)
+	records := svc.records()
 	for _, p := range svc.ports {
 		endpoints = append(endpoints, reach.Explain(records, p.Port, p.Family, t.thisNode))
 	}
@@ -284,7 +284,7 @@ func (t *Tracker) status(svc *service) ServiceStatus {
 	for _, p := range svc.ports {
 		ps := PortStatus{Service: sdk.Service{Name: p.name}, Ready: p.ready, Total: p.total, Empty: p.empty}
 		if p.total == 0 {
-			ps.Misnamed = reach.Misnamed(t.usable(svc), p.Port, p.Family)
+			ps.Misnamed = reach.Misnamed(svc.records(), p.Port, p.Family)
 		}
 		if value := t.values[p.name]; value != nil {
 			ps.Service = *value
@@ -304,7 +304,7 @@ func (svc *service) allProblems() []reach.Problem {
 	}
 	all := slices.Concat(svc.problems, svc.taken)
 	for _, sl := range svc.slices {
-		for _, p := range sl.problems {
+		for _, p := range sl.record.Problems {
 			all = append(all, reach.Problem{Reason: p.Reason, Message: "EndpointSlice " + sl.name + ": " + p.Message})
 		}
 	}

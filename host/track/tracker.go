@@ -27,25 +27,24 @@ type Tracker struct {
 	gate sync.RWMutex // write-locked while frozen: see Freeze
 
 	// mu guards the fields below, and the fields of every cursor.
-	mu            sync.Mutex
-	facts         Facts
-	seen          nodeRecord                // the Node object
-	ranges        map[string][]netip.Prefix // of ClusterIPs, by ServiceCIDR object
-	node          *sdk.Node                 // for dataplanes; replaced, never modified
-	thisNode      reach.ThisNode
-	pods          podRanges
-	strays        map[sdk.Family]int // number of endpoints that contradict pods
-	synced        bool
-	services      map[Key]*service
-	slices        map[Key]*slice
-	values        map[sdk.Name]*sdk.Service // desired state; values are replaced, never modified
-	owners        owners
-	endpointIndex endpointIndex
-	others        map[netip.Addr]string // addresses of other Nodes; nil if not known
-	checks        map[Key]HealthCheck
-	changes       Changes
-	cursors       []*Cursor
-	notices       []Notice // unlock reports them
+	mu       sync.Mutex
+	facts    Facts
+	seen     nodeRecord                // the Node object
+	ranges   map[string][]netip.Prefix // of ClusterIPs, by ServiceCIDR object
+	node     *sdk.Node                 // for dataplanes; replaced, never modified
+	thisNode reach.ThisNode
+	pods     podRanges
+	strayed  map[sdk.Family]bool // an endpoint contradicts pods
+	synced   bool
+	services map[Key]*service
+	slices   map[Key]*slice
+	values   map[sdk.Name]*sdk.Service // desired state; values are replaced, never modified
+	owners   owners
+	others   map[netip.Addr]string // addresses of other Nodes; nil if not known
+	checks   map[Key]HealthCheck
+	changes  Changes
+	cursors  []*Cursor
+	notices  []Notice // unlock reports them
 
 	syncedSince time.Time // when Synced was called; zero if it was not
 	nodeSince   time.Time // when node last changed
@@ -70,28 +69,23 @@ type slice struct {
 	name    string
 	service *service // nil if the label with its Service's name is missing
 	record  reach.Slice
-
-	problems []reach.Problem // of record, and its endpoints that are cluster IPs
-	indexed  bool            // endpointIndex has some of its endpoints
-	strays   int             // see podRanges
 }
 
 // New returns an empty tracker. It calls report, which may be nil, with each notice; report may
 // call the tracker.
 func New(report func(Notice)) *Tracker {
 	return &Tracker{
-		report:        report,
-		node:          &sdk.Node{},
-		ranges:        make(map[string][]netip.Prefix),
-		strays:        make(map[sdk.Family]int),
-		services:      make(map[Key]*service),
-		slices:        make(map[Key]*slice),
-		values:        make(map[sdk.Name]*sdk.Service),
-		owners:        make(owners),
-		endpointIndex: endpointIndex{blocks: make(map[netip.Prefix]bool), slices: make(map[netip.Addr]map[*slice]bool)},
-		checks:        make(map[Key]HealthCheck),
-		checked:       make(chan struct{}, 1),
-		now:           time.Now,
+		report:   report,
+		node:     &sdk.Node{},
+		ranges:   make(map[string][]netip.Prefix),
+		strayed:  make(map[sdk.Family]bool),
+		services: make(map[Key]*service),
+		slices:   make(map[Key]*slice),
+		values:   make(map[sdk.Name]*sdk.Service),
+		owners:   make(owners),
+		checks:   make(map[Key]HealthCheck),
+		checked:  make(chan struct{}, 1),
+		now:      time.Now,
 	}
 }
 
@@ -236,10 +230,11 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 		s = t.joinSlice(key, owner)
 	}
 	before := s.record.Family
-	t.endpointIndex.remove(s)
+	t.warnNew("EndpointSlice "+key.String(), s.record.Problems, t.nextSlice.Problems)
 	s.record = t.nextSlice.Clone()
-	t.endpointIndex.add(s)
-	t.updateStrays(s, before)
+	if t.noteStrays(&s.record) {
+		t.refreshNode()
+	}
 	t.changes.Slices++
 	if s.service != nil && t.recomputeService(s.service, before|s.record.Family) {
 		t.addTrigger(obj)
@@ -283,13 +278,9 @@ func (t *Tracker) dropSlice(key Key) {
 	}
 	delete(t.slices, key)
 	t.changes.Slices++
-	t.endpointIndex.remove(s)
-	family := s.record.Family
-	s.record = reach.Slice{}
-	t.updateStrays(s, family)
 	if svc := s.service; svc != nil {
 		svc.slices = slices.DeleteFunc(svc.slices, func(o *slice) bool { return o == s })
-		t.recomputeService(svc, family)
+		t.recomputeService(svc, s.record.Family)
 		t.deleteUnused(svc)
 	}
 }
