@@ -37,8 +37,8 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 		c.full = false
 		clear(c.confirmed)
 		maps.DeleteFunc(c.failed, func(name sdk.Name, _ failure) bool {
-			_, flying := c.flight[name]
-			return !flying // the Full no longer contains this Service
+			_, owed := c.owed[name]
+			return !owed // the Full no longer contains this Service
 		})
 	}
 	c.endFlight(rev, failed)
@@ -54,24 +54,25 @@ func (c *Cursor) endFlight(rev uint64, failed []sdk.Failure) {
 	for _, f := range failed {
 		why[f.Name] = f.Err
 	}
-	flight := c.flight
-	c.flight = make(map[sdk.Name]handout) // a new map, because iterating over a map costs as much as its largest size ever
-	for name, t := range flight {
-		if t.rev != rev {
-			c.flight[name] = t
+	owed := c.owed
+	c.owed = make(map[sdk.Name]debt) // a new map, because iterating over a map costs as much as its largest size ever
+	for name, d := range owed {
+		if d.rev != rev {
+			c.owed[name] = d
 			continue
 		}
 		if err, ok := why[name]; ok {
-			c.recordFailure(name, t.value, err)
+			c.recordFailure(name, d.value, err)
 		} else {
-			c.recordConfirmed(name, t.value)
+			c.recordConfirmed(name, d.value)
 		}
-		if since, owed := c.owed[name]; owed {
-			delete(c.owed, name)
-			c.noteChange(name)
-			if _, still := c.owed[name]; still {
-				c.owed[name] = since
-			}
+		if d.changed.IsZero() {
+			continue
+		}
+		c.noteChange(name)
+		if again, still := c.owed[name]; still {
+			again.since = d.changed
+			c.owed[name] = again
 		}
 	}
 }

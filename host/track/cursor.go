@@ -26,8 +26,7 @@ type Cursor struct {
 	fullSent    bool   // the update in flight is a Full
 
 	confirmed map[sdk.Name]confirmation  // what the dataplane serves, as far as we know
-	owed      map[sdk.Name]time.Time     // names changed since their confirmation, with the time of the change
-	flight    map[sdk.Name]handout       // names sent or to be sent again, and not yet confirmed
+	owed      map[sdk.Name]debt          // names with a value that is not confirmed
 	failed    map[sdk.Name]failure       // Services that the dataplane could not serve
 	withheld  map[sdk.Name][]sdk.Feature // Services that are not sent, with the features that the dataplane lacks
 
@@ -39,11 +38,14 @@ type Cursor struct {
 	triggers, triggersSent []time.Time // times at which changes were made: not yet sent, in flight
 }
 
-// A handout is a value that was sent in an update. A nil value means Delete.
-type handout struct {
-	rev   uint64 // revision of the update; zero if the value has yet to be sent again
-	value *sdk.Service
-	since time.Time // since when the value is owed
+// A debt is a value that is not confirmed. If it was sent, the current value is sent again even if
+// it equals the confirmed one, because nobody knows what the dataplane has.
+type debt struct {
+	since   time.Time    // since when it is owed
+	sent    bool         // a value was sent, or must be sent
+	rev     uint64       // revision of the update in flight; zero if the value has yet to be sent
+	value   *sdk.Service // in flight; nil means Delete
+	changed time.Time    // when the value changed after it was sent; zero if it did not
 }
 
 // A confirmation is the value that a dataplane confirmed last.
@@ -72,8 +74,7 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 		ready:      make(chan struct{}, 1),
 		full:       true,
 		confirmed:  make(map[sdk.Name]confirmation),
-		owed:       make(map[sdk.Name]time.Time),
-		flight:     make(map[sdk.Name]handout),
+		owed:       make(map[sdk.Name]debt),
 		failed:     make(map[sdk.Name]failure),
 		withheld:   make(map[sdk.Name][]sdk.Feature),
 
@@ -137,8 +138,8 @@ func (c *Cursor) Retry() {
 	c.t.mu.Lock()
 	defer c.t.unlock()
 	for name, f := range c.failed {
-		if _, flying := c.flight[name]; !flying && !refused(f.err) {
-			c.flight[name] = handout{since: c.t.now()}
+		if _, owed := c.owed[name]; !owed && !refused(f.err) {
+			c.owed[name] = debt{since: c.t.now(), sent: true}
 			c.signal()
 		}
 	}
@@ -148,29 +149,25 @@ func (c *Cursor) Retry() {
 func (c *Cursor) noteChange(name sdk.Name) {
 	c.updateWithheld(name)
 	now := c.desired(name)
-	_, flying := c.flight[name]
+	d, owed := c.owed[name]
 	f, failed := c.failed[name]
 	switch {
-	case flying:
-		c.markOwed(name) // endUpdate compares again after the answer
+	case d.sent:
+		if d.changed.IsZero() {
+			d.changed = c.t.now() // endFlight compares again after the answer
+			c.owed[name] = d
+		}
 	case failed && !equalValues(now, f.value):
-		c.flight[name] = handout{since: c.t.now()}
+		c.owed[name] = debt{since: c.t.now(), sent: true}
 	case failed:
 		return // the value that failed is back: leave it to Retry
 	case equalValues(now, c.confirmed[name].value):
 		delete(c.owed, name)
 		return
-	default:
-		c.markOwed(name)
+	case !owed:
+		c.owed[name] = debt{since: c.t.now()}
 	}
 	c.signal()
-}
-
-// markOwed marks name as owed, and keeps the earlier time if it is owed already.
-func (c *Cursor) markOwed(name sdk.Name) {
-	if _, before := c.owed[name]; !before {
-		c.owed[name] = c.t.now()
-	}
 }
 
 func (c *Cursor) isWithheld(name sdk.Name) bool {
@@ -204,12 +201,11 @@ func (c *Cursor) Next() (sdk.Update, bool) {
 func (c *Cursor) fullUpdate() sdk.Update {
 	u := sdk.Update{To: c.sent + 1, Full: true, Set: make([]sdk.Service, 0, len(c.t.values))}
 	since := c.since()
-	c.owed = make(map[sdk.Name]time.Time)
-	clear(c.flight)
+	c.owed = make(map[sdk.Name]debt, len(c.t.values))
 	for name, value := range c.t.values {
 		if !c.isWithheld(name) {
 			u.Set = append(u.Set, *value)
-			c.flight[name] = handout{u.To, value, since}
+			c.owed[name] = debt{since: since, sent: true, rev: u.To, value: value}
 		}
 	}
 	c.completeUpdate(&u, c.t.node)
@@ -219,15 +215,9 @@ func (c *Cursor) fullUpdate() sdk.Update {
 // deltaUpdate returns the names that changed and those that were sent but never confirmed.
 func (c *Cursor) deltaUpdate() (sdk.Update, bool) {
 	u := sdk.Update{From: c.acked, To: c.sent + 1}
-	for name, since := range c.owed {
-		if _, flying := c.flight[name]; !flying {
-			c.flight[name] = handout{since: since}
-		}
-	}
-	c.owed = make(map[sdk.Name]time.Time)
-	for name, before := range c.flight {
+	for name, d := range c.owed {
 		value := c.desired(name)
-		c.flight[name] = handout{u.To, value, before.since}
+		c.owed[name] = debt{since: d.since, sent: true, rev: u.To, value: value}
 		if value == nil {
 			u.Delete = append(u.Delete, name)
 		} else {
@@ -240,8 +230,9 @@ func (c *Cursor) deltaUpdate() (sdk.Update, bool) {
 	} else {
 		c.nodeSince = time.Time{} // the node changed and changed back
 	}
-	if len(c.flight) == 0 && node == nil {
+	if len(c.owed) == 0 && node == nil {
 		c.triggers = nil // their changes cancelled each other out
+		c.owed = make(map[sdk.Name]debt)
 		return sdk.Update{}, false
 	}
 	c.completeUpdate(&u, node)

@@ -33,12 +33,7 @@ type Withheld struct {
 func (c *Cursor) Status() CursorStatus {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	s := CursorStatus{Sent: c.sent, Acked: c.acked, Pending: len(c.flight), Since: c.since()}
-	for name := range c.owed {
-		if _, flying := c.flight[name]; !flying {
-			s.Pending++
-		}
-	}
+	s := CursorStatus{Sent: c.sent, Acked: c.acked, Pending: len(c.owed), Since: c.since()}
 	if c.full {
 		s.Pending = max(s.Pending, c.wanted())
 	}
@@ -73,13 +68,10 @@ func (c *Cursor) Standing(name sdk.Name) Standing {
 		return Standing{Since: f.since, Err: f.err}
 	}
 	last, confirmed := c.confirmed[name]
-	flying, isFlying := c.flight[name]
-	owed, isOwed := c.owed[name]
+	d, owed := c.owed[name]
 	switch {
-	case isFlying:
-		return Standing{Since: flying.since, Pending: true}
-	case isOwed:
-		return Standing{Since: owed, Pending: true}
+	case owed:
+		return Standing{Since: d.since, Pending: true}
 	case !confirmed || c.full:
 		return Standing{Since: c.since(), Pending: true}
 	}
@@ -135,11 +127,8 @@ func (c *Cursor) since() (oldest time.Time) {
 		older(since)
 	}
 	older(c.nodeSince)
-	for _, at := range c.owed {
-		older(at)
-	}
-	for _, t := range c.flight {
-		older(t.since)
+	for _, d := range c.owed {
+		older(d.since)
 	}
 	return oldest
 }
