@@ -123,13 +123,10 @@ func newWay(tb testing.TB, plugin string, services int) *way {
 // feed sends the updates of the tracker to the plugin until the test ends.
 func (w *way) feed(tb testing.TB, d sdk.Description, remote *wire.Remote) {
 	tb.Helper()
-	f, err := feed.New(w.tracker.Cursor(d), remote, feed.Settings{
+	f := feed.New(w.tracker.Cursor(d), remote, feed.Settings{
 		Retry: time.Second, Period: time.Minute, Gone: remote.Exited(),
 		Hooks: feed.Hooks{Acked: func(a feed.Acked) { w.acked <- a }, Failed: func(err error) { tb.Error(err) }},
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
 	go func() { ran <- f.Run(ctx) }()

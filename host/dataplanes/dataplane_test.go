@@ -55,11 +55,7 @@ func filled(t *testing.T, name string, tracker *track.Tracker, features ...sdk.F
 // feedOf returns a feed of the cursor. It does not run.
 func feedOf(t *testing.T, c *track.Cursor) *feed.Feed {
 	t.Helper()
-	f, err := feed.New(c, nil, feed.Settings{MinGap: time.Second, Period: time.Minute, Retry: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return feed.New(c, nil, feed.Settings{MinGap: time.Second, Period: time.Minute, Retry: time.Second})
 }
 
 // clusterService returns a Service of type ClusterIP without endpoints.

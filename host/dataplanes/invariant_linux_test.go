@@ -60,7 +60,7 @@ func modelHost(dir string) {
 		for range time.Tick(20 * time.Millisecond) {
 			if next := modelConfig(dir); next.Mode != current.Load().Mode {
 				current.Store(next)
-				_ = set.Reload(config.State{Host: next, Applied: []string{"mode"}})
+				set.Reload(config.State{Host: next, Applied: []string{"mode"}})
 			}
 		}
 	}()

@@ -135,11 +135,7 @@ func (p *dataplane) open(ctx context.Context, role sdk.Role, options json.RawMes
 	}
 	over := make(chan error, 2) // from the session, and to end the process
 	ended := make(chan struct{})
-	s, err := p.newSession(process, role)
-	if err != nil {
-		process.End(err)
-		return err
-	}
+	s := p.newSession(process, role)
 	p.mu.Lock()
 	p.status.description, p.status.PID, p.status.Up = process.Description, process.Hello().PID, time.Now()
 	p.end, p.ended = over, ended

@@ -55,7 +55,7 @@ type session struct {
 
 // newSession returns a session with a process that first gets role. If the dataplane is being
 // cleaned up, the session has no feed.
-func (p *dataplane) newSession(process *launch.Process, role sdk.Role) (*session, error) {
+func (p *dataplane) newSession(process *launch.Process, role sdk.Role) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &session{dataplane: p, remote: process.Remote}
@@ -63,21 +63,16 @@ func (p *dataplane) newSession(process *launch.Process, role sdk.Role) (*session
 		settings := p.host.Now()
 		s.first = firstRole(process.Description, role)
 		s.cursor = p.host.Tracker.Cursor(process.Description)
-		f, err := feed.New(s.cursor, s.remote, feed.Settings{
+		s.feed = feed.New(s.cursor, s.remote, feed.Settings{
 			MinGap: settings.MinSyncPeriod.Duration, Period: settings.SyncPeriod.Duration, Retry: firstRetry,
 			Deadline: p.syncDeadline(),
 			Gone:     s.remote.Exited(),
 			Hooks:    feed.Hooks{Acked: s.acked, Failed: s.failed},
 		})
-		if err != nil {
-			s.cursor.Close()
-			return nil, err
-		}
-		s.feed = f
 	}
 	p.session, p.followed.Error = s, ""
 	p.writer, p.repairs.begun = writer{reported: p.writer.reported}, false
-	return s, nil
+	return s
 }
 
 // firstRole returns the role to assign before the first update, if role is planned; zero means

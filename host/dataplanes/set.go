@@ -4,7 +4,6 @@ package dataplanes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -90,18 +89,16 @@ func (set *Set) Run(ctx context.Context) error {
 }
 
 // Reload applies a changed config file.
-func (set *Set) Reload(c config.State) error {
-	var errs []error
+func (set *Set) Reload(c config.State) {
 	for _, p := range set.all() {
 		if s := p.current(); s.hasFeed() {
-			errs = append(errs, s.feed.SetPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration))
+			s.feed.SetPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration)
 		}
 	}
 	if slices.Contains(c.Applied, "mode") {
 		set.setFileMode(set.mode(c.Host.Mode))
 	}
 	set.changes.notify()
-	return errors.Join(errs...)
 }
 
 // serving returns the main dataplane: the one that serves, or that should serve if none does.

@@ -53,9 +53,9 @@ type Syncer interface {
 
 // Settings are the intervals of a Feed and its hooks.
 type Settings struct {
-	MinGap   time.Duration   // between two updates
-	Retry    time.Duration   // wait after an error; doubled with each consecutive error, up to Period
-	Period   time.Duration   // how often Services that failed are sent again
+	MinGap   time.Duration   // between two updates; zero: none
+	Retry    time.Duration   // wait after an error, more than zero; doubled with each consecutive error, up to Period
+	Period   time.Duration   // how often Services that failed are sent again; more than zero
 	Deadline time.Duration   // timeout of one Sync; zero means none
 	Gone     <-chan struct{} // closed when the dataplane's process has ended; nil if it never ends
 	Hooks    Hooks
@@ -91,16 +91,12 @@ type Feed struct {
 }
 
 // New returns a feed; Run starts it.
-func New(cursor Cursor, dataplane Syncer, s Settings) (*Feed, error) {
-	p := periods{min: s.MinGap, retry: s.Retry, period: s.Period}
-	if err := p.check(); err != nil {
-		return nil, err
-	}
+func New(cursor Cursor, dataplane Syncer, s Settings) *Feed {
 	return &Feed{
 		cursor: cursor, dataplane: dataplane, settings: s,
 		semaphore: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		schedule: schedule{periods: p},
-	}, nil
+		schedule: schedule{minGap: s.MinGap, retry: s.Retry, period: s.Period},
+	}
 }
 
 // Run runs the feed for one session: it sends the whole state, and then changes. It returns
@@ -231,17 +227,11 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 }
 
 // SetPeriods changes MinGap and Period. The change takes effect immediately.
-func (f *Feed) SetPeriods(minGap, period time.Duration) error {
+func (f *Feed) SetPeriods(minGap, period time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	changed := f.schedule.periods
-	changed.min, changed.period = minGap, period
-	if err := changed.check(); err != nil {
-		return err
-	}
-	f.schedule.periods = changed
+	f.schedule.minGap, f.schedule.period = minGap, period
 	f.reschedule()
-	return nil
 }
 
 // RetryBusy retries at once if the last answer was *sdk.Busy. The caller knows that the

@@ -4,7 +4,6 @@ package feed
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -12,10 +11,11 @@ import (
 
 // A schedule is everything that decides when the next step starts.
 type schedule struct {
-	periods   periods
-	requested bool      // the cursor may have an update, or the last step failed
-	end       time.Time // when the last step ended; zero before the first one
-	worked    time.Time // when the last step ended that sent something; zero if none did
+	minGap    time.Duration // between two updates
+	retry     time.Duration // wait after an error, doubled with each consecutive one, up to period
+	period    time.Duration // how often Services that failed are sent again
+	requested bool          // the cursor may have an update, or the last step failed
+	worked    time.Time     // when the last step ended that sent something; zero if none did
 
 	failed time.Time // when the first of the Services failed that may succeed later; zero if none has
 	errors int       // number of consecutive failed Syncs
@@ -23,20 +23,6 @@ type schedule struct {
 	busy      time.Duration // duration of the last Sync if it returned *sdk.Busy, else zero
 	busySince time.Time     // time of the first of consecutive *sdk.Busy
 	retryNow  bool          // retry at once: the dataplane holds the lock now
-}
-
-// periods are the intervals of a feed.
-type periods struct {
-	min, retry, period time.Duration
-}
-
-// check returns an error if p is invalid. Without a wait after errors, the feed would call a
-// failing dataplane in a busy loop.
-func (p periods) check() error {
-	if p.min < 0 || p.retry <= 0 || p.period <= 0 {
-		return fmt.Errorf("feed: want a gap of 0s or more, and waits of more than 0s, not gap %s, retry %s, period %s", p.min, p.retry, p.period)
-	}
-	return nil
 }
 
 // Delays after *sdk.Busy. Usually another process holds the writer's lock only for a moment,
@@ -52,13 +38,11 @@ const (
 // next returns when the next step starts. If due is false, nothing is scheduled until something
 // happens.
 func (s schedule) next() (start time.Time, due bool) {
-	switch {
-	case s.requested:
-		start = s.end
-	case !s.failed.IsZero():
-		start = s.failed.Add(s.periods.period)
-	default:
-		return start, false
+	if !s.requested {
+		if s.failed.IsZero() {
+			return start, false
+		}
+		start = s.failed.Add(s.period)
 	}
 	if soonest := s.worked.Add(s.gap()); !s.worked.IsZero() && start.Before(soonest) {
 		start = soonest
@@ -70,24 +54,23 @@ func (s schedule) next() (start time.Time, due bool) {
 // fails, changes do not make a step start earlier: they only add to what the dataplane cannot
 // accept now.
 func (s schedule) gap() time.Duration {
-	p := s.periods
 	switch {
 	case s.retryNow:
 		return 0
 	case s.busy > 0:
 		interval := busyInterval
-		if s.end.Sub(s.busySince) >= busyFor {
+		if s.worked.Sub(s.busySince) >= busyFor {
 			interval = busyLongInterval
 		}
 		return max(interval, busyShare*s.busy)
 	case s.errors > 0:
-		backoff := p.retry
+		backoff := s.retry
 		for range s.errors - 1 {
-			backoff = min(2*backoff, p.period)
+			backoff = min(2*backoff, s.period)
 		}
-		return max(p.min, min(backoff, p.period))
+		return max(s.minGap, min(backoff, s.period))
 	}
-	return p.min
+	return s.minGap
 }
 
 // afterStep records that a step ended now with err, after it took so long. sent is false if there
@@ -95,7 +78,7 @@ func (s schedule) gap() time.Duration {
 // minimum gap.
 func (s *schedule) afterStep(sent bool, err error, took time.Duration, now time.Time) {
 	busy := errors.As(err, new(*sdk.Busy))
-	s.requested, s.retryNow, s.end = err != nil, false, now
+	s.requested, s.retryNow = err != nil, false
 	if sent {
 		s.worked = now
 	}
@@ -126,7 +109,7 @@ func (s *schedule) addFailures(failures []sdk.Failure, now time.Time) {
 
 // takeRetry reports whether it is time to retry failed Services. If so, it resets that time.
 func (s *schedule) takeRetry(now time.Time) bool {
-	retry := !s.failed.IsZero() && now.Sub(s.failed) >= s.periods.period
+	retry := !s.failed.IsZero() && now.Sub(s.failed) >= s.period
 	if retry {
 		s.failed = time.Time{}
 	}

@@ -53,10 +53,7 @@ func begin(t *testing.T, s Settings) *story {
 		Acked:  func(a Acked) { y.say("acked %d after %s", a.Update.To, a.Took) },
 		Failed: func(err error) { y.say("failed: %v", err) },
 	}
-	var err error
-	if y.feed, err = New(y, y, s); err != nil {
-		t.Fatal(err)
-	}
+	y.feed = New(y, y, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan struct{})
 	go func() { defer close(ran); y.ended <- y.feed.Run(ctx) }()

@@ -163,9 +163,7 @@ func (h *host) reload(c config.State) {
 	if len(c.Pending) > 0 {
 		text += "; needs a restart of the host: " + phrase.List(c.Pending)
 	}
-	if err := h.dataplanes.Reload(c); err != nil {
-		text += "; " + err.Error()
-	}
+	h.dataplanes.Reload(c)
 	h.reports.Report(report.Event{Reason: report.ConfigTaken, Object: h.settings.From.Path, Message: text})
 }
 
