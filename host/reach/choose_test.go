@@ -267,7 +267,7 @@ func TestRefusedSlices(t *testing.T) {
 		{"port 0", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &zero}}}, "has no valid number"},
 		{"no port", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{}}}, "has no valid number"},
 		{"a protocol from later", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &number, Protocol: new(corev1.Protocol("QUIC"))}}}, `unknown protocol "QUIC"`},
-		{"loopback (CVE-2021-25737)", *slice("http", 80, "127.0.0.1", "127.0.0.2"), "endpoint 127.0.0.1 is loopback; it is not used, nor are 1 more"},
+		{"loopback (CVE-2021-25737)", *slice("http", 80, "127.0.0.1", "127.0.0.2"), "endpoint 127.0.0.1 is loopback; it is not used, nor are 1 other endpoints"},
 		{"link-local (CVE-2021-25737)", *slice("http", 80, "169.254.169.254"), "is link-local"},
 		{"multicast", *slice("http", 80, "224.0.0.1"), "is multicast"},
 		{"broadcast", *slice("http", 80, "255.255.255.255"), "endpoint 255.255.255.255 is the broadcast address; it is not used"},

@@ -67,34 +67,43 @@ func (s *Slice) Read(slice *discoveryv1.EndpointSlice, loopback bool) {
 		p := &slice.Ports[i]
 		s.Ports = addPort(s.Ports, Port{Name: ptr.Deref(p.Name, ""), Number: port(ptr.Deref(p.Port, 0))}, ptr.Deref(p.Protocol, ""), s.problem)
 	}
-	var refused refusals
+	refused := 0
 	for i := range slice.Endpoints {
-		s.readEndpoint(&slice.Endpoints[i], loopback, &refused)
+		reason, why := s.readEndpoint(&slice.Endpoints[i], loopback)
+		if why == "" {
+			continue
+		}
+		if refused++; refused == 1 { // one problem, even of a thousand invalid endpoints
+			text := slice.Endpoints[i].Addresses[0]
+			if !printable(text) {
+				text = strconv.Quote(text)
+			}
+			s.problem(reason, "endpoint %s %s; it is not used", text, why)
+		}
 	}
-	s.Problems = append(s.Problems, refused.problems()...)
+	if refused > 1 {
+		s.Problems[len(s.Problems)-1].Message += fmt.Sprintf(", nor are %d other endpoints", refused-1)
+	}
 }
 
 // readEndpoint reads only the first address of an endpoint. The API defines further addresses
-// as equivalent, and consumers should use the first.
-func (s *Slice) readEndpoint(ep *discoveryv1.Endpoint, loopback bool, refused *refusals) {
+// as equivalent, and consumers should use the first. It returns why the endpoint is not used.
+func (s *Slice) readEndpoint(ep *discoveryv1.Endpoint, loopback bool) (reason, why string) {
 	if len(ep.Addresses) == 0 {
-		return
+		return "", ""
 	}
-	text := ep.Addresses[0]
-	addr, ok := parseAddr(text)
+	addr, ok := parseAddr(ep.Addresses[0])
 	if !ok {
-		refused.add(InvalidAddress, "is no IP address", text)
-		return
+		return InvalidAddress, "is no IP address"
 	}
 	if why := unusableRemote(addr, loopback); why != "" {
-		refused.add(InvalidAddress, why, text)
-		return
+		return InvalidAddress, why
 	}
 	if sdk.FamilyOf(addr) != s.Family {
-		refused.add(IncorrectIPVersion, "is of the other IP family", text)
-		return
+		return IncorrectIPVersion, "is of the other IP family"
 	}
 	s.Endpoints = append(s.Endpoints, Endpoint{Addr: addr, Place: placeOf(ep), State: stateOf(&ep.Conditions)})
+	return "", ""
 }
 
 func placeOf(ep *discoveryv1.Endpoint) unique.Handle[Place] {
@@ -156,38 +165,4 @@ func (s *Slice) Clone() Slice {
 	c.Ports = slices.Clone(s.Ports)
 	c.Endpoints = slices.Clone(s.Endpoints)
 	return c
-}
-
-// refusals are grouped by cause, so that a slice with a thousand invalid endpoints produces one
-// problem.
-type refusals []refusal
-
-type refusal struct {
-	reason, why, first string
-	count              int
-}
-
-func (r *refusals) add(reason, why, addr string) {
-	if !printable(addr) {
-		addr = strconv.Quote(addr)
-	}
-	for i := range *r {
-		if (*r)[i].why == why {
-			(*r)[i].count++
-			return
-		}
-	}
-	*r = append(*r, refusal{reason, why, addr, 1})
-}
-
-func (r refusals) problems() []Problem {
-	var all []Problem
-	for _, f := range r {
-		message := fmt.Sprintf("endpoint %s %s; it is not used", f.first, f.why)
-		if f.count > 1 {
-			message += fmt.Sprintf(", nor are %d more like it", f.count-1)
-		}
-		all = append(all, Problem{f.reason, message})
-	}
-	return all
 }
