@@ -101,8 +101,6 @@ func (p *dataplane) remote() *wire.Remote {
 
 func (p *dataplane) Name() string { return p.name }
 
-func (p *dataplane) Features() []sdk.Feature { return p.description().Features }
-
 func (p *dataplane) Process() (*wire.Remote, error) {
 	if remote := p.remote(); remote != nil {
 		return remote, nil

@@ -75,9 +75,12 @@ func (h *host) status() admin.Status {
 		found: j.Findings, faults: h.faults(), sourceFault: h.fault(), staleSince: h.follower.State().Since, unbound: h.servers.Unbound(),
 		unwritten: h.dataplanes.Unwritten(), stateDir: h.settings.StateDir, unattended: h.dataplanes.Unattended(),
 	}
-	for _, w := range h.tracker.Warned() {
-		o.nodeAddrs = append(o.nodeAddrs, "Service "+w.Object+": "+w.Message)
+	for _, svc := range h.tracker.Troubled() {
+		for _, w := range svc.Warnings {
+			o.nodeAddrs = append(o.nodeAddrs, "Service "+svc.Key.String()+": "+w.Message)
+		}
 	}
+	slices.Sort(o.nodeAddrs)
 	s.Warnings = warnings(s, o)
 	s.Healthy = len(s.Warnings) == 0
 	return s

@@ -34,21 +34,26 @@ func (q Queries) Diff(ctx context.Context) (admin.Diff, error) {
 	if n := p.Progress().Pending; n > 0 {
 		d.Notes = append(d.Notes, "not confirmed yet by the dataplane, and perhaps among the changes: "+phrase.Count(n, "port"))
 	}
-	u, known := q.Tracker.Whole(p.Features())
-	if !known {
+	if q.Unanswered() != "" {
 		return d, &admin.Error{Code: http.StatusServiceUnavailable, What: "diff of " + p.Name(), Why: "the Services have not been read completely yet", Try: "pointsman status"}
 	}
 	found, err := Inspect(ctx, p, func(sdk.Name) bool { return true })
 	if err != nil {
 		return d, err
 	}
-	for _, svc := range u.Set {
-		if err := p.Standing(svc.Name).Err; err != nil {
-			d.Unserved = append(d.Unserved, admin.Problem{Service: svc.Name.String(), Reason: health.Failed, Why: err.Error()})
-		} else {
-			addChanges(&d, svc, found[svc.Name])
+	for s := range q.Tracker.All() {
+		for _, port := range s.Ports {
+			svc, now := port.Service, p.Standing(port.Service.Name)
+			if len(svc.Frontends) == 0 || now.Lacks != nil {
+				continue // it is not sent
+			}
+			if now.Err != nil {
+				d.Unserved = append(d.Unserved, admin.Problem{Service: svc.Name.String(), Reason: health.Failed, Why: now.Err.Error()})
+			} else {
+				addChanges(&d, svc, found[svc.Name])
+			}
+			delete(found, svc.Name)
 		}
-		delete(found, svc.Name)
 	}
 	for name, served := range found {
 		addChanges(&d, sdk.Service{Name: name}, served)

@@ -47,8 +47,6 @@ func (fake) Name() string { return "m" }
 
 func (fake) Process() (*wire.Remote, error) { return nil, errors.New("no process is running") }
 
-func (fake) Features() []sdk.Feature { return []sdk.Feature{sdk.FeatureIPv4} }
-
 func (f fake) Progress() track.CursorStatus { return f.cursor.Status() }
 
 func (f fake) Standing(port sdk.Name) track.Standing {
@@ -60,7 +58,7 @@ func (f fake) Standing(port sdk.Name) track.Standing {
 
 // confirmed returns a fake that has confirmed the whole state.
 func confirmed(tracker *track.Tracker) fake {
-	f := fake{tracker.Cursor(sdk.Description{Name: "m", Features: fake{}.Features()})}
+	f := fake{tracker.Cursor(sdk.Description{Name: "m", Features: []sdk.Feature{sdk.FeatureIPv4}})}
 	if u, ok := f.cursor.Next(); ok {
 		f.cursor.Ack(u.To, nil)
 	}

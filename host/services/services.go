@@ -30,7 +30,6 @@ import (
 type Dataplane interface {
 	Name() string
 	Process() (*wire.Remote, error) // an error if no process is in session
-	Features() []sdk.Feature
 	Progress() track.CursorStatus
 	Standing(port sdk.Name) track.Standing
 }

@@ -49,7 +49,17 @@ func TestNothingBeforeSynced(t *testing.T) {
 	<-c.Changed()
 	tracker.Synced()
 	<-c.Changed()
-	want(t, "after", nextUpdate(c), "full\n"+setNone)
+	for _, pending := range []int{1, 0} { // all Services, until a Full is confirmed
+		if s := c.Status(); s.Pending != pending {
+			t.Errorf("%d pending, want %d", s.Pending, pending)
+		}
+		if pending == 1 {
+			want(t, "after", nextUpdate(c), "full\n"+setNone)
+		}
+	}
+	if c.Resync(); c.Status().Pending != 1 {
+		t.Errorf("after Resync: %+v", c.Status())
+	}
 }
 
 // Many changes before one Next become one change, and none if they cancel each other out.

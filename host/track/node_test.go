@@ -23,11 +23,9 @@ func TestExternalIPOfNode(t *testing.T) {
 	tracker.SetService(newService("web", "172.30.0.1", externalIPs("198.51.100.7")))
 	check := func(when string, warned, troubled int) {
 		t.Helper()
-		if w := tracker.Warned(); len(w) != warned || warned > 0 && (w[0].Object != "ns1/web" || w[0].Reason != reach.ExternalIPOfNode) {
-			t.Errorf("%s: warned of %+v", when, w)
-		}
-		if s := tracker.Troubled(); len(s) != troubled {
-			t.Errorf("%s: troubled: %+v", when, s)
+		s := append(tracker.Troubled(), ServiceStatus{})[0]
+		if len(s.Problems) != troubled || len(s.Warnings) != warned || warned > 0 && (s.Name != "web" || s.Warnings[0].Reason != reach.ExternalIPOfNode) {
+			t.Errorf("%s: %+v", when, s)
 		}
 	}
 	check("an address of another machine", 0, 0)

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/host/reach"
@@ -183,6 +182,7 @@ type ServiceStatus struct {
 	LocalReady reach.Counts    // ready addresses on this node, as HealthPort reports
 	Problems   []reach.Problem // parts that are not served as specified, and why
 	Troubled   time.Time       // since when there are Problems; zero if there are none
+	Warnings   []reach.Problem // parts that are served as specified but may be a mistake; only of Troubled
 	Notes      []string        // parts that are left out on purpose, and why
 	Slices     []string        // the names of its EndpointSlices, in order
 }
@@ -197,29 +197,16 @@ type PortStatus struct {
 	Misnamed string // see reach.Misnamed
 }
 
-// Troubled returns the Services that have problems, in no order. Only Key and Problems are set.
+// Troubled returns the Services that have problems or warnings, in no order. Only Key, Problems and
+// Warnings are set.
 func (t *Tracker) Troubled() (list []ServiceStatus) {
 	t.mu.Lock()
 	defer t.unlock()
 	for _, svc := range t.services {
-		if problems := svc.allProblems(); len(problems) > 0 {
-			list = append(list, ServiceStatus{Key: svc.key, Problems: problems})
+		if problems := svc.allProblems(); len(problems)+len(svc.warnings) > 0 {
+			list = append(list, ServiceStatus{Key: svc.key, Problems: problems, Warnings: svc.warnings})
 		}
 	}
-	return list
-}
-
-// Warned returns the warnings about Services that are served as specified but may be a mistake,
-// in order of name.
-func (t *Tracker) Warned() (list []Notice) {
-	t.mu.Lock()
-	defer t.unlock()
-	for _, svc := range t.services {
-		for _, w := range svc.warnings {
-			list = append(list, Notice{Warning: true, Reason: w.Reason, Object: svc.key.String(), Message: w.Message})
-		}
-	}
-	slices.SortStableFunc(list, func(a, b Notice) int { return strings.Compare(a.Object, b.Object) })
 	return list
 }
 
@@ -305,23 +292,4 @@ func (t *Tracker) Node() sdk.Node {
 	t.mu.Lock()
 	defer t.unlock()
 	return *t.node
-}
-
-// Whole returns the Full that a dataplane with these features would be sent first if it began a
-// session now. It creates no cursor and changes nothing. It returns false before Synced.
-func (t *Tracker) Whole(features []sdk.Feature) (sdk.Update, bool) {
-	t.mu.Lock()
-	defer t.unlock()
-	if !t.synced {
-		return sdk.Update{}, false
-	}
-	u := sdk.Update{To: 1, Full: true, Node: t.node, Set: make([]sdk.Service, 0, len(t.values))}
-	lacks := func(f sdk.Feature) bool { return !slices.Contains(features, f) }
-	for _, value := range t.values {
-		if !slices.ContainsFunc(value.Needs(), lacks) {
-			u.Set = append(u.Set, *value)
-		}
-	}
-	slices.SortFunc(u.Set, func(a, b sdk.Service) int { return a.Name.Compare(b.Name) })
-	return u, true
 }

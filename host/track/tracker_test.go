@@ -159,8 +159,11 @@ func TestStatus(t *testing.T) {
 	if len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Message, "127.0.0.1 is loopback") || len(*notices) != 1 {
 		t.Errorf("problems %q, notices %+v", s.Problems, *notices)
 	}
-	if all := slices.Collect(tracker.All()); len(all) != 1 {
-		t.Errorf("%d Services are served", len(all))
+	for s := range tracker.All() {
+		if !tracker.mu.TryLock() || s.Name != "web" {
+			t.Fatalf("a change waits while the caller handles %s", s.Key)
+		}
+		tracker.mu.Unlock()
 	}
 	if c := tracker.Counts(); c != (Counts{Services: 1, Names: 1, Slices: 1, Endpoints: 3}) {
 		t.Errorf("counts %+v", c)
