@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -66,7 +64,6 @@ func Connect(c Connection) (*Client, error) {
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.WarningHandler = rest.NoWarnings{}
-	config.Dial = dialInTurn(net.DefaultResolver.LookupHost)
 	if token := config.BearerToken; token != "" && config.BearerTokenFile == "" {
 		config.BearerToken = "" // client-go would use the first token forever
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return sendToken(next, c.Kubeconfig, token) })
@@ -112,29 +109,6 @@ func observe(next http.RoundTripper, report func(Request)) http.RoundTripper {
 		}
 		return answer, err
 	})
-}
-
-// dialInTurn returns a dial function that rotates through the addresses of a host. So after a server has stopped
-// answering, the next connection goes to another server, if there is one.
-func dialInTurn(lookup func(context.Context, string) ([]string, error)) func(context.Context, string, string) (net.Conn, error) {
-	var dialed atomic.Uint32
-	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		host, port, _ := net.SplitHostPort(address) // net/http always passes both
-		addrs, err := lookup(ctx, host)
-		if err != nil {
-			return nil, fmt.Errorf("dial %s: %w", address, err)
-		}
-		slices.Sort(addrs)
-		addrs = slices.Compact(addrs)
-		each := net.Dialer{Timeout: 30 * time.Second / time.Duration(len(addrs)), KeepAlive: 30 * time.Second}
-		for range addrs {
-			addr := addrs[int(dialed.Add(1)-1)%len(addrs)]
-			if conn, err = each.DialContext(ctx, network, net.JoinHostPort(addr, port)); err == nil {
-				break
-			}
-		}
-		return conn, err
-	}
 }
 
 // answerTimeout limits the time for the API server to respond to an access review or to accept an event.

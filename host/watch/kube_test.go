@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -155,9 +156,10 @@ func endpoints(u sdk.Update) []string {
 
 // TestKubeFollows checks the updates from the creation to the deletion of a Service.
 func TestKubeFollows(t *testing.T) {
-	client := fake.NewClientset(kubeNode(), kubeService(), kubeSlice("10.1.0.1"))
+	cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/12", "not a range"}}}
+	client := fake.NewClientset(kubeNode(), kubeService(), kubeSlice("10.1.0.1"), cidr)
 	h := newKube(t, client)
-	if u := h.next(); !u.Full || u.Node == nil || u.Node.Name != "n1" || !slices.Equal(endpoints(u), []string{"10.1.0.1:8080"}) || !u.Set[0].Cluster[0].OnNode {
+	if u := h.next(); !u.Full || u.Node == nil || u.Node.Name != "n1" || fmt.Sprint(u.Node.ServiceCIDRs) != "[10.96.0.0/12]" || !slices.Equal(endpoints(u), []string{"10.1.0.1:8080"}) || !u.Set[0].Cluster[0].OnNode {
 		t.Fatalf("the first update is %+v", u)
 	}
 
@@ -184,6 +186,12 @@ func TestKubeFollows(t *testing.T) {
 		return slices.Equal(h.nodes, []string{"leaving false missing false", "leaving true missing false"})
 	})
 
+	if err := client.NetworkingV1().ServiceCIDRs().Delete(ctx, "kubernetes", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if u := h.next(); u.Node == nil || len(u.Node.ServiceCIDRs) > 0 {
+		t.Fatalf("after the range was deleted: %+v", u)
+	}
 	if err := client.CoreV1().Services("ns1").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -353,5 +361,37 @@ func TestKubeWatchExpired(t *testing.T) {
 	}
 	if got := h.reasons(); len(got) > 0 || h.source.Fault() != "" {
 		t.Errorf("notices %v, fault %q", got, h.source.Fault())
+	}
+}
+
+// TestKubeRangesNotServed checks that a server without the kind, and one that forbids to read it, are no fault.
+func TestKubeRangesNotServed(t *testing.T) {
+	resource := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
+	for name, c := range map[string]struct {
+		err  error
+		want []string // reasons of notices
+	}{
+		"an older server": {apierrors.NewNotFound(resource, ""), nil},
+		"an older role":   {apierrors.NewForbidden(resource, "", errors.New("no role")), []string{SourceForbidden}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(kubeNode(), kubeService())
+			asked := 0
+			client.PrependReactor("list", "servicecidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
+				asked++
+				return true, nil, c.err
+			})
+			client.PrependWatchReactor("servicecidrs", clienttesting.DefaultWatchReactor(nil, c.err))
+			h := newKube(t, client)
+			if u := h.next(); len(u.Set) != 1 || len(u.Node.ServiceCIDRs) > 0 {
+				t.Errorf("the first update is %+v", u)
+			}
+			if fault := h.source.Fault(); fault != "" {
+				t.Errorf("fault: %s", fault)
+			}
+			if got := h.reasons(); !slices.Equal(got, c.want) || asked != 1 {
+				t.Errorf("%d requests, notices %v, want %v", asked, got, c.want)
+			}
+		})
 	}
 }

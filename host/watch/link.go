@@ -6,18 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -44,7 +41,6 @@ type link struct {
 	emptyList runtime.Object // if the kind is optional: the list to use if the server does not have the kind or denies access; otherwise nil
 	report    func(track.Notice)
 	once      sync.Once
-	lastHeard atomic.Int64 // Unix time of the last byte from the server; zero if none has arrived
 
 	mu           sync.Mutex // guards the fields below
 	fault        string     // empty if the server answers
@@ -63,34 +59,12 @@ func (l *link) withLink(ctx context.Context) context.Context {
 // observe records the response to a request. The caller of the request records other error statuses, because only the
 // caller reads their text.
 func (l *link) observe(ctx context.Context, answer *http.Response, err error) {
-	if err == nil {
-		l.lastHeard.Store(time.Now().Unix())
-		answer.Body = body{answer.Body, ctx, l}
-	}
 	switch {
 	case err != nil || answer.StatusCode < http.StatusBadRequest:
 		_ = l.note(ctx, err)
 	case answer.StatusCode == http.StatusTooManyRequests: // client-go retries it before the caller sees it
 		_ = l.note(ctx, apierrors.NewTooManyRequests("the server asks clients to wait", 1))
 	}
-}
-
-// A body is a response body that records on a link when data arrives and when the connection is lost: HTTP/2 sends a
-// ping after 30 s without data, and waits 15 s for the answer.
-type body struct {
-	io.ReadCloser
-	ctx  context.Context
-	link *link
-}
-
-func (b body) Read(p []byte) (n int, err error) {
-	if n, err = b.ReadCloser.Read(p); n > 0 {
-		b.link.lastHeard.Store(time.Now().Unix())
-	}
-	if utilnet.IsHTTP2ConnectionLost(err) {
-		_ = b.link.note(b.ctx, err)
-	}
-	return n, err
 }
 
 // currentFault returns why the server does not answer, or "" if it answers.
@@ -167,9 +141,6 @@ func (l *link) faultNotice(err error) track.Notice {
 			err = u.Err // without the URL
 		}
 		n.Message = fmt.Sprintf("list and watch %s: %v; what is served stays as it is", l.kind, err)
-		if heard := l.lastHeard.Load(); heard > 0 {
-			n.Message += fmt.Sprintf("; last heard %d s ago", time.Now().Unix()-heard)
-		}
 	}
 	return n
 }

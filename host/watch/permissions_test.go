@@ -80,18 +80,3 @@ func TestDenied(t *testing.T) {
 		}
 	}
 }
-
-// TestDeniedWithoutAnswer checks the error of a server that does not answer, or rejects the credentials.
-func TestDeniedWithoutAnswer(t *testing.T) {
-	refuses := serve(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) })
-	gone := &rest.Config{Host: "http://127.0.0.1:1", QPS: 1000, Burst: 1000}
-	for what, config := range map[string]*rest.Config{"refuses": refuses, "gone": gone} {
-		c, err := newClient(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if denied, err := c.Denied(t.Context(), "n1"); err == nil || len(denied) > 0 || !strings.Contains(err.Error(), "whether this host may create events.events.k8s.io") {
-			t.Errorf("%s: denied %v, %v", what, denied, err)
-		}
-	}
-}
