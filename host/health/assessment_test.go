@@ -3,8 +3,6 @@
 package health
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,74 +11,44 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// states are the names of the states in package dataplanes.
-var states = []string{Serving, "stopped", "starting", "suspect", "waiting", "refused"}
-
-// every calls f with every combination of facts.
-func every(f func(Facts)) {
+// TestAssessment checks every combination of facts: a node without findings has good probes, each failing probe has a
+// finding with the reason, and each part of the assessment depends only on the facts that define it.
+func TestAssessment(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	both := []bool{false, true}
-	for bits := range 1 << 6 {
-		bit := func(n int) bool { return both[bits>>n&1] }
-		for _, state := range states {
-			for _, waited := range []time.Duration{-time.Second, 0, 2 * time.Second, 3 * time.Second, 59 * time.Second, time.Minute, 24 * time.Hour} {
-				for _, stuck := range []string{"", "a loop has not turned for 2m0s"} {
-					facts := Facts{
-						Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Synced: bit(0), Leaving: !bit(1), Stuck: stuck,
-						Dataplane: Dataplane{Name: "acme", State: state, Up: bit(2), Filled: bit(3), Active: bit(4)},
-					}
-					if bit(5) {
-						facts.Dataplane.NoWriter = "pid 7 is the writer"
-					}
-					if waited >= 0 {
-						facts.Waiting = now.Add(-waited)
-					}
-					f(facts)
-				}
+	for bits := range 1 << 8 {
+		bit := func(n int) bool { return bits>>n&1 == 1 }
+		for _, waited := range []time.Duration{-time.Second, 0, 2 * time.Second, 3 * time.Second, 59 * time.Second, time.Minute, 24 * time.Hour} {
+			f := Facts{
+				Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Synced: bit(0), Leaving: bit(1),
+				Dataplane: Dataplane{Name: "acme", State: Serving, Up: bit(2), Filled: bit(3), Active: bit(4)},
+			}
+			if bit(5) {
+				f.Dataplane.NoWriter = "pid 7 is the writer"
+			}
+			if bit(6) {
+				f.Dataplane.State = "waiting"
+			}
+			if bit(7) {
+				f.Stuck = "a loop has not turned for 2m0s"
+			}
+			if waited >= 0 {
+				f.Waiting = now.Add(-waited)
+			}
+			j, codes := Assess(f), make(map[string]bool)
+			for _, found := range j.Findings {
+				codes[found.Code] = true
+			}
+			p, late := f.Dataplane, waited >= f.Allowed
+			switch {
+			case len(j.Findings) == 0 && !(j.Live && j.Healthy && j.Eligible && j.Ready):
+				t.Errorf("no findings, and a probe fails: %+v of %+v", j, f)
+			case !j.Live != codes[HostStuck], !j.Healthy && !codes[Waits], !j.Eligible != codes[NotEligible], !j.Ready && !codes[NotServing] && !codes[NoWriter] && !codes[Waits]:
+				t.Errorf("a probe fails without a reason: %+v of %+v", j, f)
+			case j.Live != (f.Stuck == ""), j.Healthy != !late, j.Ready && (!p.Up || !p.Filled || !p.Active || p.NoWriter != "" || late), codes[Waits] != (waited >= f.Shown):
+				t.Errorf("%+v of %+v", j, f)
 			}
 		}
 	}
-}
-
-// TestAssessmentIsOne: a node without findings has good probes, and each failing probe has a
-// finding with the reason.
-func TestAssessmentIsOne(t *testing.T) {
-	every(func(f Facts) {
-		j := Assess(f)
-		codes := make(map[string]bool)
-		for _, found := range j.Findings {
-			codes[found.Code] = true
-		}
-		well := j.Live && j.Healthy && j.Eligible && j.Ready
-		switch {
-		case len(j.Findings) == 0 && !well:
-			t.Errorf("no findings, and a probe fails: %+v of %+v", j, f)
-		case !j.Live != codes[HostStuck], !j.Healthy && !codes[Waits], !j.Eligible != codes[NotEligible]:
-			t.Errorf("a probe fails without a reason: %+v of %+v", j, f)
-		case !j.Ready && !codes[NotServing] && !codes[NoWriter] && !codes[Waits]:
-			t.Errorf("the node is not ready, without a finding: %+v of %+v", j, f)
-		}
-	})
-}
-
-// TestAssessment: each part of the assessment depends only on the facts that define it.
-func TestAssessment(t *testing.T) {
-	every(func(f Facts) {
-		j := Assess(f)
-		late := !f.Waiting.IsZero() && f.Now.Sub(f.Waiting) >= f.Allowed
-		if j.Live != (f.Stuck == "") {
-			t.Errorf("live must mean that no loop is stuck: %+v of %+v", j, f)
-		}
-		if j.Healthy != !late {
-			t.Errorf("healthy must mean that no change is late: %+v of %+v", j, f)
-		}
-		if p := f.Dataplane; j.Ready && (!p.Up || !p.Filled || !p.Active || p.NoWriter != "" || late) {
-			t.Errorf("ready without a dataplane that serves: %+v of %+v", j, f)
-		}
-		if shown := !f.Waiting.IsZero() && f.Now.Sub(f.Waiting) >= f.Shown; shown != slices.ContainsFunc(j.Findings, func(x Finding) bool { return x.Code == Waits }) {
-			t.Errorf("a waiting change is shown: %t: %+v of %+v", !shown, j, f)
-		}
-	})
 }
 
 // TestFindings compares the text of each finding.
@@ -161,8 +129,9 @@ func TestUnheard(t *testing.T) {
 	}
 }
 
-// TestActive: the metric is 1 for the dataplane that serves, not for the one that should serve.
-func TestActive(t *testing.T) {
+// TestSeveralDataplanes: only the dataplane that serves is active, and the packets that all dataplanes dropped count, so
+// that a swap and its rollback do not look like more drops.
+func TestSeveralDataplanes(t *testing.T) {
 	for _, c := range []struct {
 		change func(*Dataplane)
 		want   string
@@ -173,24 +142,20 @@ func TestActive(t *testing.T) {
 		{func(p *Dataplane) { p.NoWriter = "pid 7 is" }, "0"},
 	} {
 		b := newHarness()
-		b.dataplanes = append(b.dataplanes, Dataplane{Name: "other", State: Serving, Up: true, Filled: true, Active: true, Report: sdk.Report{Flows: 4}})
-		b.setDataplane(c.change)
+		b.setDataplane(func(p *Dataplane) { p.Dropped = map[string]uint64{sdk.DropNoEndpoint: 5}; c.change(p) })
+		b.dataplanes = append(b.dataplanes, Dataplane{
+			Name: "other", State: Serving, Up: true, Filled: true, Active: true, Report: sdk.Report{Flows: 4},
+			Dropped: map[string]uint64{sdk.DropNoEndpoint: 1000, sdk.DropSourceRange: 2},
+		})
 		all := scrape(t, b)
-		if got, want := series(all["pointsman_plugin_active"]), fmt.Sprintf("plugin=iptables %s; plugin=other 0", c.want); got != want {
-			t.Errorf("%s, want %s", got, want)
+		for name, want := range map[string]string{
+			"pointsman_plugin_active":         "plugin=iptables " + c.want + "; plugin=other 0",
+			"pointsman_plugin_flows":          "plugin=iptables 0; plugin=other 4",
+			"pointsman_dropped_packets_total": "reason=no_endpoint 1005; reason=source_range 2",
+		} {
+			if got := series(all[name]); got != want {
+				t.Errorf("%s: %s, want %s", name, got, want)
+			}
 		}
-		if got := series(all["pointsman_plugin_flows"]); got != "plugin=iptables 0; plugin=other 4" {
-			t.Errorf("flows: %s", got)
-		}
-	}
-}
-
-// TestDropped: packets dropped by all dataplanes count, so that a swap and its rollback do not look like more drops.
-func TestDropped(t *testing.T) {
-	b := newHarness()
-	b.setDataplane(func(p *Dataplane) { p.Dropped = map[string]uint64{sdk.DropNoEndpoint: 5} })
-	b.dataplanes = append(b.dataplanes, Dataplane{Name: "other", Dropped: map[string]uint64{sdk.DropNoEndpoint: 1000, sdk.DropSourceRange: 2}})
-	if got := series(scrape(t, b)["pointsman_dropped_packets_total"]); got != "reason=no_endpoint 1005; reason=source_range 2" {
-		t.Error(got)
 	}
 }

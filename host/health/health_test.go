@@ -233,22 +233,6 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestSourceAway: a metric shows whether the source reports changes.
-func TestSourceAway(t *testing.T) {
-	b := newHarness()
-	for _, test := range []struct{ fault, reachable string }{
-		{"", "pointsman_source_reachable 1\n"},
-		{"the API server does not answer", "pointsman_source_reachable 0\n"},
-	} {
-		b.mu.Lock()
-		b.fault = test.fault
-		b.mu.Unlock()
-		if metrics := ask(b.Server.Endpoints(), "GET", "/metrics", "").Body.String(); !strings.Contains(metrics, test.reachable) {
-			t.Errorf("%q: no %s", test.fault, test.reachable)
-		}
-	}
-}
-
 // run runs b's servers until the test ends.
 func (b *harness) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
