@@ -8,7 +8,6 @@ package chromium
 import (
 	"bufio"
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -240,18 +239,6 @@ func (tab *Tab) Named() []string {
 		}
 	}
 	return list
-}
-
-// Picture returns the visible page as PNG.
-func (tab *Tab) Picture() []byte {
-	tab.t.Helper()
-	var answer struct{ Data string }
-	tab.call("Page.captureScreenshot", map[string]any{"format": "png"}, &answer)
-	data, err := base64.StdEncoding.DecodeString(answer.Data)
-	if err != nil {
-		tab.t.Fatal(err)
-	}
-	return data
 }
 
 // Errors returns what the browser has reported since the last call: exceptions, output of the console, violations of a

@@ -46,7 +46,4 @@ func TestTab(t *testing.T) {
 	if wrong := tab.Errors(); len(wrong) > 0 {
 		t.Errorf("wrong with a good page: %s", wrong)
 	}
-	if data := tab.Picture(); http.DetectContentType(data) != "image/png" {
-		t.Errorf("a picture is %s", http.DetectContentType(data))
-	}
 }
