@@ -15,19 +15,14 @@ import (
 // turning returns a function that changes one endpoint of n Services and waits until a dataplane has confirmed the
 // change.
 func turning(tb testing.TB, n int) func() {
-	_, change := turningIn(tb, n)
-	return change
-}
-
-func turningIn(tb testing.TB, n int) (tracker *Tracker, change func()) {
-	tracker, _ = newTracker()
+	tracker, _ := newTracker()
 	fill(tracker, n)
 	c := tracker.Cursor(everything)
 	u, _ := c.Next()
 	c.Ack(u.To, nil)
 	rounds := [2]*discoveryv1.EndpointSlice{sliceOf(7, 9), sliceOf(7, 10)}
 	i := 0
-	return tracker, func() {
+	return func() {
 		tracker.SetSlice(rounds[i%2])
 		i++
 		u, ok := c.Next()
@@ -81,17 +76,6 @@ func sliceOf(i, n int) *discoveryv1.EndpointSlice {
 	}
 	name := fmt.Sprintf("s%d", i)
 	return newSlice(name+"-1", name, endpoints...)
-}
-
-// An event with no difference that matters allocates nothing.
-func BenchmarkNoChange(b *testing.B) {
-	tracker, _ := newTracker()
-	fill(tracker, 10_000)
-	slice := sliceOf(7, 10)
-	b.ReportAllocs()
-	for b.Loop() {
-		tracker.SetSlice(slice)
-	}
 }
 
 // BenchmarkMemory measures the memory of a hundred thousand endpoints in ten thousand Services,

@@ -168,11 +168,14 @@ func TestFailedStaysOwed(t *testing.T) {
 	fails(&sdk.Refusal{Why: "no such module"})
 	c.Retry()
 	want(t, "a refused Service after Retry", nextUpdate(c), "nothing")
-	if s := c.Status(); len(s.Failed) != 1 || s.Failed[0].Name != web || s.Pending != 0 {
-		t.Errorf("status %+v", s)
+	if s := c.Status(); len(s.Failed) != 1 || s.Failed[0].Name != web || s.Pending != 0 || len(c.Confirmed()) > 0 || c.Wanted() > 0 {
+		t.Errorf("status %+v, confirmed %v, %d wanted", s, c.Confirmed(), c.Wanted())
 	}
 	bothEndpoints(tracker)
 	want(t, "a refused Service after a change", nextUpdate(c), setBoth)
+	if len(c.Confirmed()) != 1 || c.Wanted() != 1 {
+		t.Errorf("confirmed %v, %d wanted", c.Confirmed(), c.Wanted())
+	}
 
 	got := reasons(*notices)
 	if want := []string{"ServiceFailed ns1/web:http/tcp4", "ServiceRefused ns1/web:http/tcp4", "ServiceServed ns1/web:http/tcp4"}; !slices.Equal(got, want) {
@@ -180,24 +183,20 @@ func TestFailedStaysOwed(t *testing.T) {
 	}
 }
 
-func TestFailedAndThenAsBefore(t *testing.T) {
-	tracker, c, _ := followedTracker(t)
-	oneEndpoint(tracker)
-	u, _ := c.Next()
-	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
-	bothEndpoints(tracker)
-	want(t, "back to the value confirmed before it failed", nextUpdate(c), setBoth)
-}
-
 func TestFailedAndThenGone(t *testing.T) {
 	tracker, c, notices := followedTracker(t)
+	noMemory := []sdk.Failure{{Name: web, Err: errors.New("no memory")}}
 	oneEndpoint(tracker)
 	u, _ := c.Next()
-	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
+	c.Ack(u.To, noMemory)
+	bothEndpoints(tracker)
+	u, _ = c.Next()
+	want(t, "back to the value confirmed before it failed", text(u), setBoth)
+	c.Ack(u.To, noMemory)
 	tracker.DeleteService("ns1", "web")
 	u, _ = c.Next()
 	want(t, "gone", text(u), "delete ns1/web:http/tcp4")
-	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
+	c.Ack(u.To, noMemory)
 	c.Retry()
 	want(t, "a Delete that failed", nextUpdate(c), "delete ns1/web:http/tcp4")
 	if got := reasons(*notices); slices.Contains(got, "ServiceServed ns1/web:http/tcp4") {

@@ -46,19 +46,3 @@ func TestFreeze(t *testing.T) {
 		t.Error("the blocked change was lost")
 	}
 }
-
-func TestConfirmed(t *testing.T) {
-	tr := New(nil)
-	tr.Synced()
-	c := tr.Cursor(sdk.Description{Features: sdk.Features})
-	tr.values[sdk.Name{Service: "a"}] = &sdk.Service{Name: sdk.Name{Service: "a"}}
-	tr.values[sdk.Name{Service: "b"}] = &sdk.Service{Name: sdk.Name{Service: "b"}}
-	u, _ := c.Next()
-	if got := c.Confirmed(); len(got) != 0 {
-		t.Errorf("%v before it was confirmed", got)
-	}
-	c.Ack(u.To, []sdk.Failure{{Name: sdk.Name{Service: "b"}}})
-	if got := c.Confirmed(); len(got) != 1 || got[0].Name.Service != "a" {
-		t.Errorf("confirmed %v, want only a, because b failed", got)
-	}
-}

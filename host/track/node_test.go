@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pointsman/pointsman/host/reach"
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // TestExternalIPOfNode: an external IP that becomes an address of the node is served with one
@@ -47,20 +46,40 @@ func TestExternalIPOfNode(t *testing.T) {
 func TestServiceCIDR(t *testing.T) {
 	tracker, _ := newTracker()
 	tracker.SetService(newService("web", "172.30.0.1", externalIPs("172.30.0.99", "203.0.113.1")))
-	served := func(when string, want bool) {
+	served := func(when, want string) {
 		t.Helper()
-		svc := tracker.values[web]
-		if svc == nil {
-			t.Fatalf("%s: it is not served: %v", when, slices.Collect(tracker.All()))
-		}
-		got := slices.ContainsFunc(svc.Frontends, func(f sdk.Frontend) bool { return f.Addr.String() == "172.30.0.99:80" })
-		if got != want {
-			t.Errorf("%s: its frontends are %s", when, fmt.Sprint(svc.Frontends))
+		if got := fmt.Sprint(tracker.values[web].Frontends); got != want {
+			t.Errorf("%s: its frontends are %s, want %s", when, got, want)
 		}
 	}
-	served("before any range is known", true)
+	const all = "[cluster-ip 172.30.0.1:80 external-ip 172.30.0.99:80 external-ip 203.0.113.1:80]"
+	served("before any range is known", all)
 	tracker.SetServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"172.30.0.0/16"}}})
-	served("within a range", false)
+	served("within a range", "[cluster-ip 172.30.0.1:80 external-ip 203.0.113.1:80]")
 	tracker.DeleteServiceCIDR("kubernetes")
-	served("after the range was deleted", true)
+	served("after the range was deleted", all)
+}
+
+// TestNodeAddresses: configured addresses take precedence over those of the Node object, and these over the addresses
+// of the machine. Addresses that no machine can have are not used.
+func TestNodeAddresses(t *testing.T) {
+	tracker, notices := newTracker()
+	own, hand := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	check := func(when string, want string) {
+		t.Helper()
+		if got := fmt.Sprint(tracker.Node().Addrs); got != want {
+			t.Errorf("%s: %s, want %s", when, got, want)
+		}
+	}
+	tracker.Configure(Facts{NodeName: "n1", OwnAddrs: []netip.Addr{own}})
+	check("no Node object", "[192.0.2.1]")
+	node := newNode("n1", "", "255.255.255.255", "0.0.0.0", "224.0.0.1", "192.0.2.10", "::")
+	tracker.SetNode(node)
+	tracker.SetNode(node)
+	check("a Node object", "[192.0.2.10]")
+	tracker.Configure(Facts{NodeName: "n1", OwnAddrs: []netip.Addr{own}, NodeAddrs: []netip.Addr{hand}})
+	check("configured", "[192.0.2.2]")
+	if len(*notices) != 4 || (*notices)[0].Message != "node address 255.255.255.255 is the broadcast address; it is not used" {
+		t.Errorf("reported %v", *notices)
+	}
 }

@@ -171,22 +171,3 @@ func parseTime(s string) time.Time {
 	}
 	return t
 }
-
-// Configured addresses take precedence over those of the Node object, and these over the
-// addresses of the machine.
-func TestNodeAddressesByPrecedence(t *testing.T) {
-	own, hand := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	tr := New(nil)
-	check := func(when string, want string) {
-		t.Helper()
-		if got := fmt.Sprint(tr.Node().Addrs); got != want {
-			t.Errorf("%s: %s, want %s", when, got, want)
-		}
-	}
-	tr.Configure(Facts{NodeName: "n1", OwnAddrs: []netip.Addr{own}})
-	check("no Node object", "[192.0.2.1]")
-	tr.SetNode(newNode("n1", "", "192.0.2.9"))
-	check("a Node object", "[192.0.2.9]")
-	tr.Configure(Facts{NodeName: "n1", OwnAddrs: []netip.Addr{own}, NodeAddrs: []netip.Addr{hand}})
-	check("configured", "[192.0.2.2]")
-}

@@ -74,27 +74,6 @@ func TestRenameIsOneUpdate(t *testing.T) {
 		delete ns1/web:http/tcp4`)
 }
 
-// A change of one Service does not recompute other Services.
-func TestOneChangeTouchesOneService(t *testing.T) {
-	tracker, _ := newTracker()
-	fill(tracker, 100)
-	c := tracker.Cursor(everything)
-	nextUpdate(c)
-	before := make(map[string]any)
-	for name, value := range tracker.values {
-		before[name.String()] = value
-	}
-	tracker.SetSlice(newSlice("s7-1", "s7", "10.180.9.9 n2"))
-	for name, value := range tracker.values {
-		if before[name.String()] != value && name.Service != "s7" {
-			t.Errorf("%s was recomputed", name)
-		}
-	}
-	if got := nextUpdate(c); strings.Count(got, "\n") != 0 {
-		t.Errorf("sent\n%s", got)
-	}
-}
-
 // fill makes n Services of ten endpoints each.
 func fill(tracker *Tracker, n int) {
 	for i := range n {
@@ -170,37 +149,5 @@ func TestStatus(t *testing.T) {
 	}
 	if bad := tracker.Troubled(); len(bad) != 1 || bad[0].Key != s.Key || !slices.Equal(bad[0].Problems, s.Problems) {
 		t.Errorf("troubled are %+v", bad)
-	}
-}
-
-// TestTroubledAllocatesNothing: status calls Troubled, which allocates nothing if there are no problems.
-func TestTroubledAllocatesNothing(t *testing.T) {
-	tracker, _ := newTracker()
-	for i := range 100 {
-		tracker.SetService(newService(fmt.Sprint("web-", i), fmt.Sprint("172.30.0.", i+1)))
-		tracker.SetSlice(newSlice(fmt.Sprint("web-1-", i), fmt.Sprint("web-", i), "10.180.0.1 n1"))
-	}
-	if n := testing.AllocsPerRun(10, func() { tracker.Troubled() }); n != 0 || len(slices.Collect(tracker.All())) != 100 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-// Addresses of a Node object that no machine can have are not used.
-func TestNodeAddresses(t *testing.T) {
-	var notices []string
-	tracker := New(func(n Notice) { notices = append(notices, n.Reason+" "+n.Object+": "+n.Message) })
-	tracker.Configure(Facts{NodeName: "n1"})
-	n := newNode("n1", "z1")
-	n.Status.Addresses = nil
-	for _, a := range []string{"255.255.255.255", "0.0.0.0", "224.0.0.1", "192.0.2.10", "::"} {
-		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
-	}
-	tracker.SetNode(n)
-	tracker.SetNode(n)
-	if got := tracker.Node().Addrs; len(got) != 1 || got[0].String() != "192.0.2.10" {
-		t.Errorf("the node has %v", got)
-	}
-	if len(notices) != 4 || notices[0] != "InvalidAddress n1: node address 255.255.255.255 is the broadcast address; it is not used" {
-		t.Errorf("said %q", notices)
 	}
 }
