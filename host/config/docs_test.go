@@ -50,9 +50,7 @@ func TestDocs(t *testing.T) {
 	}
 
 	text, err := os.ReadFile(docs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const begin, end = "<!-- generated from defaults.yaml, by POINTSMAN_UPDATE_DOCS=1 go test ./host/config -->\n", "<!-- end -->"
 	before, rest, found := strings.Cut(string(text), begin)
 	have, after, _ := strings.Cut(rest, end)
@@ -147,9 +145,7 @@ func everyField() *Host {
 // TestDocsExamples checks the files and the errors that the docs show.
 func TestDocsExamples(t *testing.T) {
 	text, err := os.ReadFile(docs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		if _, err := Parse("docs.yaml", []byte(m[1]), nil); err != nil {
 			t.Errorf("an example in the docs is refused: %v", err)
@@ -196,9 +192,7 @@ func TestChartSchema(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var schema struct {
 		Defs map[string]any `json:"$defs"`
 	}

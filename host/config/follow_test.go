@@ -26,8 +26,13 @@ func newFollow(t *testing.T, path string) *follow {
 
 func (f *follow) write(text string) {
 	f.t.Helper()
-	if err := os.WriteFile(f.path, []byte(text), 0o644); err != nil {
-		f.t.Fatal(err)
+	must(f.t, os.WriteFile(f.path, []byte(text), 0o644))
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -136,22 +141,17 @@ func TestFollow(t *testing.T) {
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 		}},
 		{"an empty file", func(f *follow) {
-			if err := os.Truncate(f.path, 0); err != nil {
-				f.t.Fatal(err)
-			}
+			must(f.t, os.Truncate(f.path, 0))
 			f.want("refused: host.yaml: has apiVersion \"\" and kind \"\"; try: apiVersion: pointsman.dev/v1alpha1 and kind: HostConfig, as pointsman config defaults prints", 10*time.Second, true)
 		}},
 		{"deleted and restored", func(f *follow) {
-			f.remove()
+			must(f.t, os.Remove(f.path))
 			f.want("refused: read config: stat host.yaml: no such file or directory", 10*time.Second, true)
 			f.write(good)
 			f.want("applied [] pending []", 10*time.Second, false)
 		}},
 		{"replaced by a folder", func(f *follow) {
-			f.remove()
-			if err := os.Mkdir(f.path, 0o755); err != nil {
-				f.t.Fatal(err)
-			}
+			must(f.t, os.Remove(f.path), os.Mkdir(f.path, 0o755))
 			f.want("refused: read config: host.yaml is not a regular file", 10*time.Second, true)
 		}},
 		{"an editor in the middle of writing", func(f *follow) {
@@ -162,34 +162,42 @@ func TestFollow(t *testing.T) {
 			f.write(better)
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 		}},
+		{"the symlink of a ConfigMap's volume, which may point nowhere for a moment", func(f *follow) {
+			dir := filepath.Dir(f.path)
+			point := func(to string) {
+				must(f.t, os.Symlink(to, filepath.Join(dir, "..tmp")), os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")))
+			}
+			must(f.t, os.Mkdir(filepath.Join(dir, "..v1"), 0o755), os.Mkdir(filepath.Join(dir, "..v2"), 0o755), os.Rename(f.path, filepath.Join(dir, "..v1/host.yaml")),
+				os.WriteFile(filepath.Join(dir, "..v2/host.yaml"), []byte(better), 0o644), os.Symlink("..data/host.yaml", f.path))
+			point("..v2")
+			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
+			point("..nowhere")
+			f.want("refused: read config: stat host.yaml: no such file or directory", 20*time.Second, true)
+			point("..v1")
+			f.want("applied [syncPeriod] pending []", 10*time.Second, false)
+		}},
 		{"replaced by rename", func(f *follow) {
 			other := f.path + ".new"
-			if err := os.WriteFile(other, []byte(better), 0o644); err != nil {
-				f.t.Fatal(err)
-			}
-			if err := os.Rename(other, f.path); err != nil {
-				f.t.Fatal(err)
-			}
+			must(f.t, os.WriteFile(other, []byte(better), 0o644), os.Rename(other, f.path))
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "host.yaml")
-			if err := os.WriteFile(path, []byte(good), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(good), 0o644))
 			tc.play(newFollow(t, path))
 		})
 	}
 }
 
-// TestReload checks that reload reports the first look, also if nothing has changed.
-func TestReload(t *testing.T) {
+// TestRun checks that reload reports the first look, also if nothing has changed, and that Run looks by itself.
+func TestRun(t *testing.T) {
 	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	changes, reload := make(chan State), make(chan os.Signal)
-	go f.Run(ctx, time.Hour, reload, func(c State) { changes <- c })
+	ended := make(chan struct{})
+	go func() { defer close(ended); f.Run(ctx, time.Hour, reload, func(c State) { changes <- c }) }()
 	for _, tc := range []struct{ body, want string }{
 		{"syncPeriod: 10s\n", "[] <nil>"},
 		{"syncPeriod: 20s\n", "[syncPeriod] <nil>"},
@@ -208,6 +216,20 @@ func TestReload(t *testing.T) {
 			t.Fatalf("%q: reload reports nothing", tc.body)
 		}
 	}
+	cancel()
+	<-ended
+
+	f.write(head + "syncPeriod: 30s\n")
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	f.Run(ctx, time.Millisecond, nil, func(c State) {
+		if c.Host.SyncPeriod.Duration == 30*time.Second {
+			cancel()
+		}
+	})
+	if ctx.Err() != context.Canceled {
+		t.Error("without reload the change was not reported")
+	}
 }
 
 // TestFollowWithoutFile checks that a reload changes nothing if there is no file.
@@ -220,72 +242,12 @@ func TestFollowWithoutFile(t *testing.T) {
 	}
 }
 
-func (f *follow) remove() {
-	f.t.Helper()
-	if err := os.Remove(f.path); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-// TestFollowConfigMap replaces the symlink of a ConfigMap's volume, which may point nowhere for a moment.
-func TestFollowConfigMap(t *testing.T) {
-	dir := t.TempDir()
-	version := func(name, body string) {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name, "host.yaml"), []byte(head+body), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	link := func(to, name string) {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Skipf("needs symlinks: %v", err)
-		}
-	}
-	point := func(to string) {
-		link(to, "..tmp")
-		if err := os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	version("..v1", "syncPeriod: 10s\n")
-	version("..v2", "syncPeriod: 20s\n")
-	link("..v1", "..data")
-	link("..data/host.yaml", "host.yaml")
-	f := newFollow(t, filepath.Join(dir, "host.yaml"))
-	point("..v2")
-	f.want("applied [syncPeriod] pending []", 20*time.Second, false)
-	point("..nowhere")
-	f.want("refused: read config: stat host.yaml: no such file or directory", 20*time.Second, true)
-	point("..v1")
-	f.want("applied [syncPeriod] pending []", 10*time.Second, false)
-}
-
-// TestRun checks that Run reports a change and ends with its context.
-func TestRun(t *testing.T) {
-	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	f.write(head + "syncPeriod: 20s\n")
-	f.Run(ctx, time.Millisecond, nil, func(c State) {
-		if c.Host.SyncPeriod.Duration == 20*time.Second {
-			cancel()
-		}
-	})
-	if ctx.Err() != context.Canceled {
-		t.Error("the change was not reported")
-	}
-}
-
 // TestFollowKeepsFlags checks that a flag overrides changes of the file.
 func TestFollowKeepsFlags(t *testing.T) {
 	flags := flagSet(t, "--log-level=trace")
 	path := write(t, "logging: {level: info}\n")
 	f := Follow(mustLoad(t, path, flags), flags)
-	if err := os.WriteFile(path, []byte(head+"logging: {level: error}\nsyncPeriod: 20s\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(head+"logging: {level: error}\nsyncPeriod: 20s\n"), 0o644))
 	f.Look(false)
 	if c, ok := f.Look(false); !ok || fmt.Sprint(c.Applied) != "[syncPeriod]" || c.Host.Logging.Level != "trace" {
 		t.Errorf("applied %v, %v", c.Applied, ok)

@@ -70,9 +70,7 @@ func TestKubeProxyFields(t *testing.T) {
 // TestKubeProxyFile checks From.KubeProxy.
 func TestKubeProxyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kube-proxy.yaml")
-	if err := os.WriteFile(path, []byte("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nipvs: {scheduler: rr}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nipvs: {scheduler: rr}\n"), 0o600))
 	want := `{"apiVersion":"kubeproxy.config.k8s.io/v1alpha1","ipvs":{"scheduler":"rr"},"kind":"KubeProxyConfiguration","mode":"ipvs"}`
 	if got := string(mustLoad(t, path, nil).From.KubeProxy); got != want {
 		t.Errorf("%s, want %s", got, want)

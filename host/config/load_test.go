@@ -22,9 +22,7 @@ const head = "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\n"
 func write(t *testing.T, body string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "host.yaml")
-	if err := os.WriteFile(path, []byte(head+body), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(head+body), 0o644))
 	return path
 }
 
@@ -73,15 +71,11 @@ var update = flag.Bool("update", false, "write the results to testdata; read the
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got != string(want) {
 		t.Errorf("%s\ngot:\n%s\nwant:\n%s", file, got, want)
 	}

@@ -145,17 +145,15 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestHintsNeedAZone(t *testing.T) {
-	records := read(slice("http", 8080, "10.0.0.1 n2 zone=z1", "10.0.0.2 n2 zone=z2"))
-	l := Choose(records, Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, ThisNode{Node: "n1"})
-	if got := addrs(l.Cluster); got != "10.0.0.1 10.0.0.2" {
+// A node without a zone ignores zone hints, and one without a name has no local endpoints.
+func TestNodeWithoutNameOrZone(t *testing.T) {
+	port := Port{Name: "http", Protocol: sdk.TCP}
+	hinted := read(slice("http", 8080, "10.0.0.1 n2 zone=z1", "10.0.0.2 n2 zone=z2"))
+	if got := addrs(Choose(hinted, port, sdk.IPv4, ThisNode{Node: "n1"}).Cluster); got != "10.0.0.1 10.0.0.2" {
 		t.Errorf("on a node without a zone: %s", got)
 	}
-}
-
-func TestNodelessHostHasNoLocalEndpoints(t *testing.T) {
-	l := Choose(read(slice("http", 8080, "10.0.0.1")), Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, ThisNode{})
-	if len(l.Local) != 0 || LocalReady(read(slice("http", 8080, "10.0.0.1")), ThisNode{}) != (Counts{}) {
+	nowhere := read(slice("http", 8080, "10.0.0.1"))
+	if l := Choose(nowhere, port, sdk.IPv4, ThisNode{}); len(l.Local) != 0 || LocalReady(nowhere, ThisNode{}) != (Counts{}) {
 		t.Errorf("an endpoint without a node is local to a host without a name: %v", l.Local)
 	}
 }
@@ -219,40 +217,29 @@ func TestServing(t *testing.T) {
 	if got := fmt.Sprint(l.Serving); got != "[10.0.0.3 10.0.0.4 10.0.0.6]" {
 		t.Errorf("serving %s beside cluster %v and local %v", got, l.Cluster, l.Local)
 	}
-}
-
-// An address is in Serving for one port although another port of it is in a list.
-func TestServingAtAnotherPort(t *testing.T) {
-	before, after := slice("dns", 8080, "10.0.0.1 n2 terminating"), slice("dns", 8081, "10.0.0.1 n2")
-	for _, s := range []*discoveryv1.EndpointSlice{before, after} {
-		s.Ports[0].Protocol = new(corev1.ProtocolUDP)
-	}
-	l := Choose(read(before, after), Port{Name: "dns", Protocol: sdk.UDP}, sdk.IPv4, here)
-	if got := fmt.Sprint(l.Serving); got != "[10.0.0.1]" || len(l.Cluster) != 1 {
+	// Another port of an address may be in a list.
+	udp.Endpoints = udp.Endpoints[3:4]
+	other := slice("dns", 8081, "10.0.0.4 n2")
+	other.Ports[0].Protocol = new(corev1.ProtocolUDP)
+	l = Choose(read(udp, other), Port{Name: "dns", Protocol: sdk.UDP}, sdk.IPv4, here)
+	if got := fmt.Sprint(l.Serving); got != "[10.0.0.4]" || len(l.Cluster) != 1 {
 		t.Errorf("serving %s beside cluster %v", got, l.Cluster)
 	}
 }
 
-func TestLocalReadyCountsAddressesOnce(t *testing.T) {
-	records := read(
+// LocalReady counts each address once. An endpoint of a slice without ports does not serve (A24): the EndpointSlice
+// controller writes such slices for pods without a port of the name that the Service has.
+func TestLocalReady(t *testing.T) {
+	none, unnumbered := slice("http", 8080, "10.0.0.6 n1"), slice("http", 8080, "10.0.0.7 n1")
+	none.Ports, unnumbered.Ports[0].Port = nil, nil
+	six := slice("https", 8443, "fd00::1 n1", "fd00::2 n2")
+	six.AddressType = discoveryv1.AddressTypeIPv6
+	records := read(none, unnumbered, six,
 		slice("http", 8080, "10.0.0.1 n1", "10.0.0.2 n1 terminating", "10.0.0.3 n2", "10.0.0.4"),
 		slice("https", 8443, "10.0.0.1 n1", "10.0.0.5 n1 published"),
 	)
-	six := slice("https", 8443, "fd00::1 n1", "fd00::2 n2")
-	six.AddressType = discoveryv1.AddressTypeIPv6
-	records = append(records, read(six)...)
 	if n := LocalReady(records, here); n.Of(sdk.IPv4) != 2 || n.Of(sdk.IPv6) != 1 {
 		t.Errorf("%+v ready here, want 10.0.0.1 and 10.0.0.5, and fd00::1", n)
-	}
-}
-
-// An endpoint of a slice without ports does not serve (A24). The EndpointSlice controller
-// writes such slices for pods without a port of the name that the Service has.
-func TestLocalReadyNeedsAPort(t *testing.T) {
-	none, unnumbered := slice("http", 8080, "10.0.0.1 n1"), slice("http", 8080, "10.0.0.2 n1")
-	none.Ports, unnumbered.Ports[0].Port = nil, nil
-	if n := LocalReady(read(none, unnumbered, slice("other", 8080, "10.0.0.3 n1")), here); n.Of(sdk.IPv4) != 1 {
-		t.Errorf("%+v ready here, want only 10.0.0.3", n)
 	}
 }
 
@@ -291,39 +278,16 @@ func TestRefusedSlices(t *testing.T) {
 	}
 }
 
-// Names of Nodes and zones with control characters are not shown.
-func TestPlaceOfNoName(t *testing.T) {
-	odd := slice("http", 80, "10.0.0.1")
-	odd.Endpoints[0].NodeName, odd.Endpoints[0].Zone = new("n1\x1b[2J"), new("z1")
-	if got := read(odd)[0].Endpoints[0].Place.Value(); got != (Place{}) {
-		t.Errorf("its place is %+v", got)
-	}
-}
-
-// Only a source that describes one machine may use loopback addresses. It may not use other
-// forbidden addresses.
-func TestLoopback(t *testing.T) {
-	var s Slice
-	s.Read(slice("http", 80, "127.0.0.1", "169.254.169.254"), true)
-	if len(s.Endpoints) != 1 || s.Endpoints[0].Addr != netip.MustParseAddr("127.0.0.1") {
-		t.Errorf("endpoints %v", s.Endpoints)
-	}
-}
-
-// Old objects have octets with leading zeros, which are decimal in the API.
-func TestLeadingZeros(t *testing.T) {
-	records := read(slice("http", 80, "010.000.0.08"))
-	if len(records[0].Endpoints) != 1 || records[0].Endpoints[0].Addr != netip.MustParseAddr("10.0.0.8") {
-		t.Errorf("endpoints %v", records[0].Endpoints)
-	}
-}
-
-// Only the first address of an endpoint is used (A6).
-func TestFirstAddressOnly(t *testing.T) {
-	o := slice("http", 80, "10.0.0.1")
-	o.Endpoints[0].Addresses = []string{"10.0.0.1", "10.0.0.2"}
+// Read uses only the first address of an endpoint (A6), in which octets with leading zeros are decimal, loopback
+// addresses only if the source describes one machine, and no place that is not the name of a Node or zone.
+func TestReadEndpoints(t *testing.T) {
+	o := slice("http", 80, "010.000.0.08", "127.0.0.1", "169.254.169.254")
+	o.Endpoints[0].Addresses = append(o.Endpoints[0].Addresses, "10.0.0.2")
+	o.Endpoints[0].NodeName, o.Endpoints[0].Zone = new("n1\x1b[2J"), new("z1")
 	o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{})
-	if s := read(o)[0]; len(s.Endpoints) != 1 {
+	var s Slice
+	s.Read(o, true)
+	if len(s.Endpoints) != 2 || s.Endpoints[0].Addr != netip.MustParseAddr("10.0.0.8") || s.Endpoints[0].Place.Value() != (Place{}) || s.Endpoints[1].Addr != netip.MustParseAddr("127.0.0.1") {
 		t.Errorf("endpoints %v", s.Endpoints)
 	}
 }

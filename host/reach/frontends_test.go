@@ -143,19 +143,6 @@ func problemText(problems []Problem) string {
 	return strings.Join(lines, "\n")
 }
 
-// If the operator lists allowed external IPs, no others are served (A15).
-func TestExternalIPsAllowed(t *testing.T) {
-	h := ThisNode{
-		Addrs:       []netip.Addr{netip.MustParseAddr("192.0.2.10")},
-		ExternalIPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.0/8")},
-	}
-	for addr, allowed := range map[string]bool{"192.0.2.10": true, "192.0.2.99": true, "203.0.113.1": false, "127.0.0.1": false} {
-		if why := h.refusesExternal(netip.MustParseAddr(addr)); (why == "") != allowed {
-			t.Errorf("%s: %q", addr, why)
-		}
-	}
-}
-
 // NodeAddresses decides only about the node's own addresses.
 func TestExternalIPsOfTheNode(t *testing.T) {
 	own, also := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("10.180.0.1")
@@ -171,7 +158,7 @@ func TestExternalIPsOfTheNode(t *testing.T) {
 		{"refuse", RefuseNodeAddresses, nil, false, false},
 		{"warn", WarnOfNodeAddresses, nil, true, true},
 		{"serve", ServeNodeAddresses, nil, true, false},
-		{"warn, and the range is allowed", WarnOfNodeAddresses, allow, true, false},
+		{"warn, and the range is allowed (A15)", WarnOfNodeAddresses, append(allow, netip.MustParsePrefix("127.0.0.0/8")), true, false},
 		{"warn, and only another range is allowed", WarnOfNodeAddresses, []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,37 +205,26 @@ func TestProxied(t *testing.T) {
 	}
 }
 
-func TestAffinity(t *testing.T) {
-	tests := []struct {
-		spec corev1.ServiceSpec
-		want time.Duration
-	}{
-		{corev1.ServiceSpec{}, 0},
-		{corev1.ServiceSpec{SessionAffinity: corev1.ServiceAffinityNone}, 0},
-		{corev1.ServiceSpec{SessionAffinity: corev1.ServiceAffinityClientIP}, 3 * time.Hour},
-		{corev1.ServiceSpec{SessionAffinity: corev1.ServiceAffinityClientIP, SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(7))}}}, 7 * time.Second},
-	}
-	for _, tt := range tests {
-		var s Service
-		s.Read(service(tt.spec))
-		if s.Affinity != tt.want {
-			t.Errorf("%+v: affinity %s, want %s", tt.spec, s.Affinity, tt.want)
-		}
-	}
-}
-
 // Only a load balancer Service with the Local policy has a health check (A24).
-func TestHealthPort(t *testing.T) {
+func TestAffinityAndHealthPort(t *testing.T) {
 	lb := corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, HealthCheckNodePort: 31000}
 	cluster, port := lb, lb
 	cluster.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 	port.Type = corev1.ServiceTypeNodePort
-	for want, specs := range map[uint16][]corev1.ServiceSpec{31000: {lb}, 0: {cluster, port}} {
-		for _, spec := range specs {
-			var s Service
-			if s.Read(service(spec)); s.HealthPort != want {
-				t.Errorf("%+v: health port %d, want %d", spec, s.HealthPort, want)
-			}
+	for _, tt := range []struct {
+		spec     corev1.ServiceSpec
+		affinity time.Duration
+		health   uint16
+	}{
+		{corev1.ServiceSpec{}, 0, 0},
+		{corev1.ServiceSpec{SessionAffinity: corev1.ServiceAffinityNone}, 0, 0},
+		{corev1.ServiceSpec{SessionAffinity: corev1.ServiceAffinityClientIP}, 3 * time.Hour, 0},
+		{corev1.ServiceSpec{SessionAffinity: corev1.ServiceAffinityClientIP, SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(7))}}}, 7 * time.Second, 0},
+		{lb, 0, 31000}, {cluster, 0, 0}, {port, 0, 0},
+	} {
+		var s Service
+		if s.Read(service(tt.spec)); s.Affinity != tt.affinity || s.HealthPort != tt.health {
+			t.Errorf("%+v: affinity %s, health port %d", tt.spec, s.Affinity, s.HealthPort)
 		}
 	}
 }

@@ -4,7 +4,6 @@ package watch
 
 import (
 	"context"
-	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // clientOf returns a Client that uses a client of client-go, which may be a fake.
@@ -101,53 +101,33 @@ func TestClientReads(t *testing.T) {
 // TestWriteKubeconfig checks that the new kubeconfig has the server of the kubelet's, the token of the service account, and
 // no credentials of the kubelet.
 func TestWriteKubeconfig(t *testing.T) {
-	var tokens []string
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tokens = append(tokens, r.Header.Get("Authorization"))
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"kind":"ServiceCIDRList","apiVersion":"networking.k8s.io/v1","items":[{"metadata":{"name":"kubernetes"}}]}`))
-	}))
-	defer server.Close()
-	account, dir := t.TempDir(), t.TempDir()
+	dir := t.TempDir()
 	from, to := filepath.Join(dir, "kubelet.conf"), filepath.Join(dir, "kubeconfig")
-	write := func(file, text string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(filepath.Join(account, "token"), "of-the-pod")
-	write(filepath.Join(account, "ca.crt"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
 	kubelet := `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],
-		"clusters":[{"name":"c","cluster":{"server":"` + server.URL + `","tls-server-name":"example.com","certificate-authority":"/none"}}],"users":[{"name":"u","user":{"token":"of-the-kubelet"}}]}`
-	write(from, kubelet)
-	if err := WriteKubeconfig(from, to, account); err != nil {
+		"clusters":[{"name":"c","cluster":{"server":"https://192.0.2.1:6443","tls-server-name":"example.com","certificate-authority":"/none"}}],"users":[{"name":"u","user":{"token":"of-the-kubelet"}}]}`
+	write(t, from, kubelet)
+	if err := WriteKubeconfig(from, to, "/account"); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(to)
-	if err != nil || strings.Contains(string(text), "of-the-kubelet") {
-		t.Errorf("%v, and the kubeconfig is\n%s", err, text)
-	}
-	if info, err := os.Stat(to); err != nil || info.Mode().Perm() != 0o644 {
-		t.Errorf("mode %v, %v; want that other users can read the file", info.Mode(), err)
-	}
-	client, err := Connect(Connection{Kubeconfig: to, QPS: 10, Burst: 10, Observe: func(Request) {}})
+	got, err := clientcmd.LoadFromFile(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list, err := client.Ranges.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || len(list.(*networkingv1.ServiceCIDRList).Items) != 1 {
-		t.Errorf("listed %v, %v", list, err)
+	context := got.Contexts[got.CurrentContext]
+	server, user := got.Clusters[context.Cluster], got.AuthInfos[context.AuthInfo]
+	if server.Server != "https://192.0.2.1:6443" || server.TLSServerName != "example.com" || server.CertificateAuthority != "/account/ca.crt" || user.TokenFile != "/account/token" || user.Token != "" {
+		t.Errorf("the server is %+v, the user %+v", server, user)
 	}
-	if len(tokens) != 1 || tokens[0] != "Bearer of-the-pod" {
-		t.Errorf("the server received %q", tokens)
+	if info, err := os.Stat(to); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("mode %v, %v; want that other users can read the file", info.Mode(), err)
 	}
 	for text, want := range map[string]string{
 		`{}`: "has no current context",
 		strings.Replace(kubelet, `"server"`, `"proxy-url"`, 1): "names no server in its current context",
 		"]": "read kubeconfig " + from,
 	} {
-		write(from, text)
-		if err := WriteKubeconfig(from, to, account); err == nil || !strings.Contains(err.Error(), want) {
+		write(t, from, text)
+		if err := WriteKubeconfig(from, to, "/account"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

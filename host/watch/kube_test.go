@@ -70,19 +70,15 @@ type kubeHarness struct {
 
 // newKube runs a source on a fake API server until the test ends.
 func newKube(t *testing.T, client *fake.Clientset) *kubeHarness {
-	return newKubeOf(t, clientOf(client))
-}
-
-func newKubeOf(t *testing.T, client *Client) *kubeHarness {
 	return newKubeFor(t, client, sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}})
 }
 
-// newKubeFor is like newKubeOf, for a dataplane with the description d.
-func newKubeFor(t *testing.T, client *Client, d sdk.Description) *kubeHarness {
+// newKubeFor is like newKube, for a dataplane with the description d.
+func newKubeFor(t *testing.T, client *fake.Clientset, d sdk.Description) *kubeHarness {
 	h := &kubeHarness{t: t, tracker: track.New(nil)}
 	h.tracker.Configure(track.Facts{NodeName: "n1"})
 	h.cursor = h.tracker.Cursor(d)
-	h.source = Kubernetes(client, h.tracker, KubeSettings{NodeName: "n1", Report: h.report, SetNode: h.setNode})
+	h.source = Kubernetes(clientOf(client), h.tracker, KubeSettings{NodeName: "n1", Report: h.report, SetNode: h.setNode})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.source.Run(ctx) }()
@@ -304,7 +300,7 @@ func TestKubeListsNodes(t *testing.T) {
 			client.PrependReactor("list", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return c.forbidden && all(a), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no role"))
 			})
-			h := newKubeFor(t, clientOf(client), sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}, Limits: c.limits})
+			h := newKubeFor(t, client, sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}, Limits: c.limits})
 			if u := h.next(); len(u.Set) != 1 || len(u.Set[0].Frontends) != c.frontends {
 				t.Errorf("the first update is %+v", u)
 			}

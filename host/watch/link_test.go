@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
@@ -57,51 +56,35 @@ func TestLinkNotices(t *testing.T) {
 	}
 }
 
-// TestLinkIgnores checks that routine errors, and those of a cancelled request, are not reported.
-func TestLinkIgnores(t *testing.T) {
-	l := &link{kind: "Services", report: func(n track.Notice) { t.Errorf("reported %+v", n) }}
+// TestThrottledForLong checks that errors of a cancelled request and routine errors are not reported, but that a server
+// which has answered with routine errors for 30 s counts as unreachable until a request succeeds.
+func TestThrottledForLong(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	l.note(ended, errors.New("context canceled"))
-	l.note(t.Context(), apierrors.NewResourceExpired("too old resource version"))
-	l.note(t.Context(), &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonGone, Code: http.StatusGone}}) // of older servers
-	l.note(t.Context(), apierrors.NewTooManyRequests("later", 1))
-	l.note(t.Context(), apierrors.NewTimeoutError("the watch was long enough", 0))
-	if l.currentFault() != "" {
-		t.Errorf("fault: %q", l.currentFault())
-	}
-}
-
-// TestThrottledForLong checks that a server which has asked to wait for 30 s counts as unreachable until a request
-// succeeds.
-func TestThrottledForLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // with a fake clock
-		for _, err := range []error{
-			apierrors.NewTooManyRequests("later", 1), apierrors.NewResourceExpired("too old resource version"),
-			apierrors.NewTimeoutError("Too large resource version: 9, current: 3", 1),
-		} {
-			var notices []track.Notice
-			l := &link{kind: "Services", report: func(n track.Notice) { notices = append(notices, n) }}
-			for range 29 {
-				l.note(t.Context(), err)
-				l.observe(t.Context(), &http.Response{StatusCode: http.StatusTooManyRequests}, nil)
-				l.failingSince = l.failingSince.Add(-time.Second) // as if that much time had passed
-			}
-			if l.currentFault() != "" {
-				t.Errorf("%v: a fault after 29 s", err)
-			}
-			l.failingSince = l.failingSince.Add(-time.Second)
-			l.note(t.Context(), err)
-			if l.currentFault() == "" || len(notices) != 1 || notices[0].Reason != SourceUnreachable {
-				t.Errorf("%v: no fault after 30 s: %+v", err, notices)
-			}
-			l.observe(t.Context(), &http.Response{StatusCode: http.StatusOK}, nil)
-			l.note(t.Context(), err)
-			if l.currentFault() != "" {
-				t.Errorf("%v: a fault after a request that succeeded: %q", err, l.currentFault())
-			}
+	for _, err := range []error{
+		apierrors.NewTooManyRequests("later", 1), apierrors.NewResourceExpired("too old resource version"),
+		apierrors.NewTimeoutError("Too large resource version: 9, current: 3", 1),
+		&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonGone, Code: http.StatusGone}}, // of older servers
+	} {
+		var notices []track.Notice
+		l := &link{kind: "Services", report: func(n track.Notice) { notices = append(notices, n) }}
+		l.note(ended, errors.New("context canceled"))
+		l.note(t.Context(), err)
+		l.observe(t.Context(), &http.Response{StatusCode: http.StatusTooManyRequests}, nil)
+		if l.currentFault() != "" || len(notices) > 0 {
+			t.Errorf("%v: a fault at once: %+v", err, notices)
 		}
-	})
+		l.failingSince = l.failingSince.Add(-throttleGrace) // as if that much time had passed
+		l.note(t.Context(), err)
+		if l.currentFault() == "" || len(notices) != 1 || notices[0].Reason != SourceUnreachable {
+			t.Errorf("%v: no fault after 30 s: %+v", err, notices)
+		}
+		l.observe(t.Context(), &http.Response{StatusCode: http.StatusOK}, nil)
+		l.note(t.Context(), err)
+		if l.currentFault() != "" {
+			t.Errorf("%v: a fault after a request that succeeded: %q", err, l.currentFault())
+		}
+	}
 }
 
 // TestConnect checks errors in the kubeconfig.
