@@ -70,7 +70,7 @@ func scrape(t *testing.T, set *Set) map[string]int {
 	answer := httptest.NewRecorder()
 	health.New(health.Settings{
 		Mode: set.Mode, Period: time.Minute, Tracker: set.Tracker, Dataplanes: set.Health, Report: func(track.Notice) {},
-		Events: func() map[string]int { return nil }, Fault: func() string { return "" },
+		Events: func() map[string]int { return nil }, Warnings: func() map[string]int { return nil }, Fault: func() string { return "" },
 	}).Endpoints().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	count := make(map[string]int)
 	for _, m := range regexp.MustCompile(`(?m)^pointsman_unserved{plugin="acme",why="(\w+)"} (\d+)$`).FindAllStringSubmatch(answer.Body.String(), -1) {

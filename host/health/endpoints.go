@@ -106,9 +106,6 @@ func writeBody(w http.ResponseWriter, code int, kind string, body []byte) {
 	_, _ = w.Write(body) // an error means that the client has gone
 }
 
-// profileTime is the longest duration of a profile.
-const profileTime = 5 * time.Minute
-
 // Endpoints returns the handler for metricsBindAddress.
 func (s *Server) Endpoints() http.Handler {
 	byPath := map[string]http.HandlerFunc{
@@ -120,8 +117,15 @@ func (s *Server) Endpoints() http.Handler {
 		"/flagz":        s.flagz,
 		"/statusz":      nil,
 	}
-	if s.settings.Profiling {
-		maps.Copy(byPath, s.profiles())
+	if s.settings.Profiling { // optional, because it reveals and changes more than a scrape should
+		maps.Copy(byPath, map[string]http.HandlerFunc{
+			"/debug/pprof/":        pprof.Index,
+			"/debug/pprof/cmdline": pprof.Cmdline,
+			"/debug/pprof/profile": pprof.Profile,
+			"/debug/pprof/symbol":  pprof.Symbol,
+			"/debug/pprof/trace":   pprof.Trace,
+			"/debug/flags/v":       s.setLevel,
+		})
 	}
 	paths := slices.Sorted(maps.Keys(byPath))
 	byPath["/statusz"] = s.statusz(paths)
@@ -139,25 +143,6 @@ func (s *Server) Metrics() http.Handler {
 
 // Gather implements prometheus.Gatherer. It returns the metrics of /metrics.
 func (s *Server) Gather() ([]*dto.MetricFamily, error) { return s.metrics.all.Gather() }
-
-// profiles returns the handlers of Go's profiles and of the log level. They are optional,
-// because they reveal or change more than a scrape should.
-func (s *Server) profiles() map[string]http.HandlerFunc {
-	long := func(h http.HandlerFunc) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(profileTime))
-			h(w, r)
-		}
-	}
-	return map[string]http.HandlerFunc{
-		"/debug/pprof/":        long(pprof.Index),
-		"/debug/pprof/cmdline": pprof.Cmdline,
-		"/debug/pprof/profile": long(pprof.Profile),
-		"/debug/pprof/symbol":  pprof.Symbol,
-		"/debug/pprof/trace":   long(pprof.Trace),
-		"/debug/flags/v":       s.setLevel,
-	}
-}
 
 // configz writes the current settings under the name of their API group, as Kubernetes
 // components do, and a kube-proxy configuration file as it was given.

@@ -45,6 +45,7 @@ func newHarness(edits ...func(*Settings)) *harness {
 		Dataplanes: func() []Dataplane { b.mu.Lock(); defer b.mu.Unlock(); return slices.Clone(b.dataplanes) },
 		Fault:      func() string { b.mu.Lock(); defer b.mu.Unlock(); return b.fault },
 		Events:     func() map[string]int { return map[string]int{"PluginDown": 3} },
+		Warnings:   func() map[string]int { return nil },
 		Config:     func() ([]byte, error) { return []byte(`{"mode":"iptables"}`), nil },
 		KubeProxy:  func() []byte { return nil },
 		Level:      func(l string) error { b.level = l; return nil },

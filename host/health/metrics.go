@@ -158,20 +158,15 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for reason, n := range s.Events() {
 		e.counter("pointsman_events_total", "Events, by reason.", float64(n), labels{"reason": reason})
 	}
-	c.warnings(e, j)
+	c.warnings(e)
 	c.host(e, j)
 }
 
 // warnings emits the number of warnings of status, by code. The codes of this package are
 // present from the start, as zeros.
-func (c *collector) warnings(e emitter, j Assessment) {
+func (c *collector) warnings(e emitter) {
 	count := map[string]int{NotServing: 0, Waits: 0, NoWriter: 0, NotEligible: 0, HostStuck: 0, NoNode: 0, Meddled: 0, Degraded: 0}
-	for _, f := range j.Findings {
-		count[f.Code]++
-	}
-	if warnings := c.server.settings.Warnings; warnings != nil {
-		maps.Copy(count, warnings())
-	}
+	maps.Copy(count, c.server.settings.Warnings())
 	for code, n := range count {
 		e.gauge("pointsman_warnings", "Warnings of status, by code.", float64(n), labels{"code": code})
 	}

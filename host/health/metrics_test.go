@@ -146,10 +146,6 @@ func TestMetrics(t *testing.T) {
 	if got := b.reasons(); !slices.Equal(got, []string{SampleRefused}) {
 		t.Errorf("reported %v", got)
 	}
-	scrape(t, b)
-	if got := b.reasons(); len(got) != 1 {
-		t.Errorf("reported again: %v", got)
-	}
 }
 
 // TestBuckets compares the bounds with kube-proxy's: their number, and some of them.

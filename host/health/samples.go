@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -22,19 +21,19 @@ import (
 type samples struct {
 	settings Settings
 	refused  prometheus.Counter
-
-	mu   sync.Mutex // guards last
-	last string     // the last reported refusals
 }
 
-// Gather implements prometheus.Gatherer.
+// Gather implements prometheus.Gatherer. It counts and reports the metrics that are not published.
 func (s *samples) Gather() ([]*dto.MetricFamily, error) {
 	dataplanes := s.settings.Dataplanes()
 	if len(dataplanes) == 0 {
 		return nil, nil
 	}
-	families, refused := publish(dataplanes[0])
-	s.reportRefused(dataplanes[0].Name, refused)
+	families, bad := publish(dataplanes[0])
+	s.refused.Add(float64(len(bad)))
+	if len(bad) > 0 {
+		s.settings.Report(track.Notice{Warning: true, Reason: SampleRefused, Object: dataplanes[0].Name, Message: fmt.Sprintf("%d of its metrics are not published: %s", len(bad), strings.Join(bad[:min(len(bad), 3)], "; "))})
+	}
 	return families, nil
 }
 
@@ -52,18 +51,6 @@ func publish(p Dataplane) (families []*dto.MetricFamily, refused []string) {
 		f.refused = append(f.refused, err.Error())
 	}
 	return families, f.refused
-}
-
-// reportRefused counts refusals, and reports them if they differ from the previous ones.
-func (s *samples) reportRefused(plugin string, bad []string) {
-	s.refused.Add(float64(len(bad)))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	text := strings.Join(bad[:min(len(bad), 3)], "; ")
-	if text != "" && text != s.last {
-		s.settings.Report(track.Notice{Warning: true, Reason: SampleRefused, Object: plugin, Message: fmt.Sprintf("%d of its metrics are not published: %s", len(bad), text)})
-	}
-	s.last = text
 }
 
 // kindOf derives the type of a metric from its name. One of kube-proxy's gauges has a counter's

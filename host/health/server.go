@@ -57,7 +57,7 @@ type Settings struct {
 	Config     func() ([]byte, error)   // the current settings, as JSON
 	KubeProxy  func() []byte            // the config file as JSON if it is a kube-proxy file, else nil
 	Events     func() map[string]int    // number of events by reason
-	Warnings   func() map[string]int    // number of status warnings by code; nil means only those of the assessment
+	Warnings   func() map[string]int    // number of status warnings by code
 	Fault      func() string            // why the source delivers no changes; empty if it does
 	Level      func(level string) error // changes the log's level
 	Report     func(track.Notice)
@@ -326,7 +326,7 @@ func newHTTPServer(h http.Handler, to *log.Logger) *http.Server {
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      30 * time.Second,
+		WriteTimeout:      5 * time.Minute, // the longest duration of a profile
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          to,

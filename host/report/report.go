@@ -79,12 +79,12 @@ type Reporter struct {
 	mu     sync.Mutex // guards the fields below
 	recent []*folded  // least recently reported first
 	counts map[string]int
-	floods map[string]*flood // by reason
+	floods map[string]flood // by reason
 }
 
 // New returns a Reporter that calls the sinks in order. now is the clock, such as time.Now.
 func New(now func() time.Time, sinks ...Sink) *Reporter {
-	return &Reporter{now: now, sinks: sinks, counts: make(map[string]int), floods: make(map[string]*flood)}
+	return &Reporter{now: now, sinks: sinks, counts: make(map[string]int), floods: make(map[string]flood)}
 }
 
 // Report counts e, adds it to the recent events, and passes it to the sinks unless they got the
@@ -94,7 +94,7 @@ func (r *Reporter) Report(e Event) {
 		e.Time = r.now()
 	}
 	e.Object, e.Message = limitText(e.Object), limitText(e.Message)
-	for _, out := range r.record(e) {
+	if out, pass := r.record(e); pass {
 		for _, sink := range r.sinks {
 			sink(out)
 		}
@@ -119,19 +119,39 @@ func (r *Reporter) Counts() map[string]int {
 	return maps.Clone(r.counts)
 }
 
-// record records e and returns the events for the sinks.
-func (r *Reporter) record(e Event) []Event {
+// record counts e with the equal events before it, and returns the event for the sinks if it is to
+// be passed on now. It forgets the least recently reported event if there are too many.
+func (r *Reporter) record(e Event) (out Event, pass bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts[e.Reason]++
-	out, ok := r.fold(e)
-	if !ok {
-		return nil
+	f := new(folded)
+	i := slices.IndexFunc(r.recent, func(f *folded) bool {
+		before := f.event
+		before.Time, before.Count = e.Time, e.Count
+		return before == e
+	})
+	switch {
+	case i >= 0:
+		f = r.recent[i]
+		r.recent = slices.Delete(r.recent, i, i+1)
+	case len(r.recent) == maxRecent:
+		r.recent = slices.Delete(r.recent, 0, 1)
 	}
-	if r.floods[e.Reason] == nil {
-		r.floods[e.Reason] = new(flood)
+	r.recent = append(r.recent, f)
+	if out, pass = f.add(e); !pass {
+		return out, false
 	}
-	return r.floods[e.Reason].admit(out)
+	window := r.floods[e.Reason]
+	if e.Time.Sub(window.start).Abs() >= floodWindow {
+		window = flood{start: e.Time}
+	}
+	window.passed++
+	r.floods[e.Reason] = window
+	if window.passed == floodLimit {
+		out.Message += fmt.Sprintf("; these are %d in a minute, so further ones are only counted: see pointsman status", floodLimit)
+	}
+	return out, window.passed <= floodLimit
 }
 
 // Limits. Together they keep a Reporter below a megabyte, and a sink below two lines per second
@@ -153,26 +173,6 @@ type folded struct {
 	since int   // occurrences since the sinks got it
 	again time.Duration
 	next  time.Time // do not pass it on before this time
-}
-
-// fold adds e to the equal events before it, and reports whether to pass it on now. It forgets
-// the least recently reported event if there are too many.
-func (r *Reporter) fold(e Event) (out Event, pass bool) {
-	f := new(folded)
-	i := slices.IndexFunc(r.recent, func(f *folded) bool {
-		before := f.event
-		before.Time, before.Count = e.Time, e.Count
-		return before == e
-	})
-	switch {
-	case i >= 0:
-		f = r.recent[i]
-		r.recent = slices.Delete(r.recent, i, i+1)
-	case len(r.recent) == maxRecent:
-		r.recent = slices.Delete(r.recent, 0, 1)
-	}
-	r.recent = append(r.recent, f)
-	return f.add(e)
 }
 
 // add counts e. The first event, and the first after a long silence, is passed on at once;
@@ -199,26 +199,6 @@ func (f *folded) add(e Event) (out Event, pass bool) {
 type flood struct {
 	start  time.Time
 	passed int
-}
-
-// admit returns the events to pass on: e, e and a note that further ones are suppressed, or
-// nothing.
-func (f *flood) admit(e Event) []Event {
-	if e.Time.Sub(f.start).Abs() >= floodWindow {
-		*f = flood{start: e.Time}
-	}
-	f.passed++
-	switch {
-	case f.passed < floodLimit:
-		return []Event{e}
-	case f.passed == floodLimit:
-		more := Event{
-			Time: e.Time, Warning: e.Warning, Reason: e.Reason, Count: 1,
-			Message: fmt.Sprintf("more than %d of these in a minute: further ones are only counted; see pointsman status", floodLimit),
-		}
-		return []Event{e, more}
-	}
-	return nil
 }
 
 // limitText limits the length of a text and makes it valid UTF-8.
