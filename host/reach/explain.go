@@ -4,6 +4,7 @@ package reach
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -53,29 +54,26 @@ func Explain(joined []*Slice, port Port, family sdk.Family, thisNode ThisNode) [
 // ports that they have. It returns "" if one has the port, or if there are no endpoints
 // (kubernetes#123954).
 func Misnamed(joined []*Slice, port Port, family sdk.Family) string {
-	var have []string
-	some := false
+	have := make(map[string]bool)
 	for _, s := range joined {
 		if s.Family != family || len(s.Endpoints) == 0 {
 			continue
 		}
-		some = true
+		if len(s.Ports) == 0 {
+			have["none"] = true // if the targetPort is a name, no pod has a port of that name
+		}
 		for _, p := range s.Ports {
 			if p.Name == port.Name && p.Protocol == port.Protocol {
 				return ""
 			}
-			have = append(have, fmt.Sprintf("%q (%s)", p.Name, p.Protocol))
+			have[fmt.Sprintf("%q (%s)", p.Name, p.Protocol)] = true
 		}
 	}
-	slices.Sort(have)
-	asks := fmt.Sprintf("the Service asks for port %q (%s), and its EndpointSlices have ", port.Name, port.Protocol)
-	switch {
-	case !some:
+	if len(have) == 0 {
 		return ""
-	case have == nil:
-		return asks + "endpoints without ports; if its targetPort is a name, no pod has a port of that name"
 	}
-	return asks + "only " + strings.Join(slices.Compact(have), ", ") + "; look at the port's name, and at its targetPort if that is a name"
+	return fmt.Sprintf("the Service asks for port %q (%s), and its EndpointSlices have only %s; look at the port's name and targetPort",
+		port.Name, port.Protocol, strings.Join(slices.Sorted(maps.Keys(have)), ", "))
 }
 
 // whyUnused returns the reason in the conditions of c for not using it, or "" if there is none.

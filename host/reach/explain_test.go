@@ -66,7 +66,7 @@ func TestExplainAsChosen(t *testing.T) {
 
 // Misnamed names a port that no EndpointSlice has, and lists the ports that they have.
 func TestMisnamed(t *testing.T) {
-	const asks = `the Service asks for port "http" (tcp), and its EndpointSlices have `
+	const asks = `the Service asks for port "http" (tcp), and its EndpointSlices have only `
 	web, portless := slice("web", 8080, "10.0.0.1 n1"), slice("", 0, "10.0.0.1 n1")
 	portless.Ports = nil
 	for what, tt := range map[string]struct {
@@ -75,8 +75,8 @@ func TestMisnamed(t *testing.T) {
 	}{
 		"it has the port":         {[]*discoveryv1.EndpointSlice{web, slice("http", 8080, "10.0.0.1 n1")}, ""},
 		"nothing runs":            {[]*discoveryv1.EndpointSlice{slice("web", 8080)}, ""},
-		"another name":            {[]*discoveryv1.EndpointSlice{web, web, slice("db", 5432, "10.0.0.1 n1")}, asks + `only "db" (tcp), "web" (tcp); look at the port's name, and at its targetPort if that is a name`},
-		"a targetPort no pod has": {[]*discoveryv1.EndpointSlice{portless}, asks + "endpoints without ports; if its targetPort is a name, no pod has a port of that name"},
+		"another name":            {[]*discoveryv1.EndpointSlice{web, web, slice("db", 5432, "10.0.0.1 n1")}, asks + `"db" (tcp), "web" (tcp); look at the port's name and targetPort`},
+		"a targetPort no pod has": {[]*discoveryv1.EndpointSlice{portless}, asks + "none; look at the port's name and targetPort"},
 	} {
 		if got := Misnamed(read(tt.slices...), Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4); got != tt.want {
 			t.Errorf("%s: %q, want %q", what, got, tt.want)

@@ -23,29 +23,20 @@ type PortFrontends struct {
 func Frontends(s *Service, thisNode ThisNode) (all []PortFrontends, problems, warnings []Problem, notes []string) {
 	f := addressFilter{thisNode: thisNode, problems: slices.Clone(s.Problems)}
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		w := f.addresses(s, family)
-		if !w.clusterIP.IsValid() {
-			continue
-		}
-		for _, p := range s.Ports {
-			all = append(all, PortFrontends{p, family, w.frontends(s, p)})
+		targets := f.targets(s, family)
+		for i := 0; targets != nil && i < len(s.Ports); i++ {
+			all = append(all, PortFrontends{s.Ports[i], family, frontends(s, s.Ports[i], targets)})
 		}
 	}
 	return all, f.problems, f.warnings, f.notes
 }
 
-// addresses are the addresses of a Service in one family. They are the same for all its ports.
-type addresses struct {
-	clusterIP   netip.Addr
-	externalIPs []netip.Addr
-	vips        []vip
-}
-
-// A vip is a load balancer's address, and the source ranges that may use it.
-type vip struct {
+// A target is an address of a Service in one family, at which it has a frontend for each of its
+// ports; of the kind NodePort, for each of its node ports.
+type target struct {
+	kind    sdk.Kind
 	addr    netip.Addr
 	sources []netip.Prefix
-	ofNode  bool // it is an address of this node
 }
 
 // An addressFilter decides which addresses are served, and collects the reasons against the
@@ -75,30 +66,42 @@ func (f *addressFilter) accept(reason, what string, addr netip.Addr, why string)
 	return why == ""
 }
 
-func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
-	w := addresses{clusterIP: f.clusterIP(s, family)}
-	outside := ""
-	if !w.clusterIP.IsValid() {
+// targets returns the addresses of s in one family, the more specific kinds first: a load balancer
+// IP, which has source ranges, before an external IP. It returns nil without a cluster IP.
+func (f *addressFilter) targets(s *Service, family sdk.Family) []target {
+	clusterIP, outside := f.clusterIP(s, family), ""
+	list := []target{{sdk.ClusterIP, clusterIP, nil}}
+	if !clusterIP.IsValid() {
 		outside = fmt.Sprintf("is %s, and the Service has no cluster IP in that family", family)
+	}
+	for _, addr := range filterFamily(s.VIPs, family) {
+		if !f.accept(IncorrectIPVersion, "load balancer IP", addr, outside) ||
+			!f.accept(InvalidAddress, "load balancer IP", addr, unusable(addr, f.thisNode.Loopback)) ||
+			s.Unreadable || f.skipOtherNode("load balancer IP", addr) {
+			continue
+		}
+		sources := f.thisNode.sources(s.Sources, addr)
+		list = append(list, target{sdk.LoadBalancer, addr, sources})
+		if len(sources) > 0 && !slices.Contains(f.thisNode.Addrs, addr) {
+			// If the node has this address, its node port would bypass the source ranges
+			// (kubernetes#111863).
+			list = append(list, target{sdk.NodePort, addr, sources})
+		}
+		if len(s.Sources) > 0 && !slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return sdk.FamilyOf(p.Addr()) == family }) {
+			f.problems = append(f.problems, Problem{IncorrectIPVersion, fmt.Sprintf("load balancer IP %s is %s, and no source range is; all callers are dropped", addr, family)})
+		}
 	}
 	for _, addr := range filterFamily(s.ExternalIPs, family) {
 		if f.accept(IncorrectIPVersion, "external IP", addr, outside) &&
 			f.accept(ExternalIPRefused, "external IP", addr, f.thisNode.refusesExternal(addr)) && !f.skipOtherNode("external IP", addr) {
 			f.warnNodeAddr(addr)
-			w.externalIPs = append(w.externalIPs, addr)
+			list = append(list, target{sdk.ExternalIP, addr, nil})
 		}
 	}
-	for _, addr := range filterFamily(s.VIPs, family) {
-		if f.accept(IncorrectIPVersion, "load balancer IP", addr, outside) &&
-			f.accept(InvalidAddress, "load balancer IP", addr, unusable(addr, f.thisNode.Loopback)) &&
-			!s.Unreadable && !f.skipOtherNode("load balancer IP", addr) {
-			w.vips = append(w.vips, vip{addr, f.thisNode.sources(s.Sources, addr), slices.Contains(f.thisNode.Addrs, addr)})
-			if len(s.Sources) > 0 && !slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return sdk.FamilyOf(p.Addr()) == family }) {
-				f.problems = append(f.problems, Problem{IncorrectIPVersion, fmt.Sprintf("load balancer IP %s is %s, and no source range is; all callers are dropped", addr, family)})
-			}
-		}
+	if outside != "" {
+		return nil
 	}
-	return w
+	return append(list, target{sdk.NodePort, unspecified(clusterIP), nil})
 }
 
 // warnNodeAddr adds a warning if the served external IP addr is an address of this node and the
@@ -162,34 +165,23 @@ func (h ThisNode) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix 
 	return slices.Compact(own)
 }
 
-// frontends returns the frontends of port p. If an address is given twice, the more specific
-// kind wins: the load balancer IP, which has source ranges, before the external IP.
-func (w addresses) frontends(s *Service, p Port) []sdk.Frontend {
-	list := make([]sdk.Frontend, 0, 1+len(w.vips)+len(w.externalIPs)+min(1, int(p.NodePort)))
-	add := func(kind sdk.Kind, addr netip.Addr, number uint16, policy sdk.Policy, sources []netip.Prefix) {
-		at := netip.AddrPortFrom(addr, number)
-		if slices.ContainsFunc(list, func(f sdk.Frontend) bool { return f.Addr == at }) {
-			return
+// frontends returns the frontends of port p. The first target with an address wins.
+func frontends(s *Service, p Port, targets []target) []sdk.Frontend {
+	list := make([]sdk.Frontend, 0, len(targets))
+	for _, t := range targets {
+		f := sdk.Frontend{Kind: t.kind, Addr: netip.AddrPortFrom(t.addr, p.Number), Policy: s.External, Sources: t.sources}
+		switch t.kind {
+		case sdk.ClusterIP:
+			f.Policy = s.Internal
+		case sdk.NodePort:
+			f.Addr = netip.AddrPortFrom(t.addr, p.NodePort)
 		}
-		list = append(list, sdk.Frontend{Kind: kind, Addr: at, Policy: policy, Sources: sources})
-	}
-	add(sdk.ClusterIP, w.clusterIP, p.Number, s.Internal, nil)
-	for _, v := range w.vips {
-		add(sdk.LoadBalancer, v.addr, p.Number, s.External, v.sources)
-		if p.NodePort > 0 && len(v.sources) > 0 && !v.ofNode {
-			// If the node has this address, its node port would bypass the source ranges
-			// (kubernetes#111863).
-			add(sdk.NodePort, v.addr, p.NodePort, s.External, v.sources)
+		if f.Addr.Port() != 0 && !slices.ContainsFunc(list, func(g sdk.Frontend) bool { return f.Addr == g.Addr }) {
+			list = append(list, f)
 		}
-	}
-	for _, addr := range w.externalIPs {
-		add(sdk.ExternalIP, addr, p.Number, s.External, nil)
-	}
-	if p.NodePort > 0 {
-		add(sdk.NodePort, unspecified(w.clusterIP), p.NodePort, s.External, nil)
 	}
 	slices.SortFunc(list, sdk.Frontend.Compare)
-	return list
+	return slices.Clone(list) // it is kept, without the capacity that it did not need
 }
 
 // unspecified returns the unspecified address of addr's family, which stands for all addresses

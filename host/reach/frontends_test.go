@@ -78,8 +78,8 @@ func TestFrontends(t *testing.T) {
 		{"addresses of a family without a cluster IP (A5)",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"2001:db8::9"}}, corev1.LoadBalancerIngress{IP: "2001:db8::1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80",
-			"external IP 2001:db8::9 is ipv6, and the Service has no cluster IP in that family; it is not served\n" +
-				"load balancer IP 2001:db8::1 is ipv6, and the Service has no cluster IP in that family; it is not served"},
+			"load balancer IP 2001:db8::1 is ipv6, and the Service has no cluster IP in that family; it is not served\n" +
+				"external IP 2001:db8::9 is ipv6, and the Service has no cluster IP in that family; it is not served"},
 		{"an address that is both external IP and load balancer IP has the source ranges",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"203.0.113.1"}, LoadBalancerSourceRanges: []string{"10.0.0.0/8"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 10.0.0.0/8", ""},
@@ -91,8 +91,8 @@ func TestFrontends(t *testing.T) {
 		{"external addresses that no machine can have",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"255.255.255.255"}}, corev1.LoadBalancerIngress{IP: "255.255.255.255"}, corev1.LoadBalancerIngress{IP: "ff02::1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80",
-			"external IP 255.255.255.255 is the broadcast address; it is not served\n" +
-				"load balancer IP 255.255.255.255 is the broadcast address; it is not served\n" +
+			"load balancer IP 255.255.255.255 is the broadcast address; it is not served\n" +
+				"external IP 255.255.255.255 is the broadcast address; it is not served\n" +
 				"load balancer IP ff02::1 is ipv6, and the Service has no cluster IP in that family; it is not served"},
 		{"external IPs that would intercept traffic of others (A15)",
 			service(corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.10", "10.180.3.4", "172.30.0.9", "127.0.0.1", "169.254.169.254", "0.0.0.0", "here"}}),

@@ -88,7 +88,7 @@ func (c *Cursor) recordConfirmed(name sdk.Name, value *sdk.Service) {
 		if value == nil || len(value.Frontends) == 0 {
 			return // the Service was deleted or has no frontends left: it is not served
 		}
-		c.t.notices = append(c.t.notices, Notice{Reason: ServiceServed, Object: name.String(), Message: fmt.Sprintf("the %s dataplane serves it now", c.name)})
+		c.t.notices = append(c.t.notices, Notice{Reason: ServiceServed, Object: name.String(), Message: fmt.Sprintf("the %s dataplane serves it now", c.dataplane.Name)})
 	}
 }
 
@@ -103,9 +103,9 @@ func (c *Cursor) recordFailure(name sdk.Name, value *sdk.Service, err error) {
 	}
 	c.failed[name] = failure{err, value, c.t.now()}
 	if refused(err) {
-		c.t.warn(ServiceRefused, name.String(), fmt.Sprintf("the %s dataplane cannot serve it: %v", c.name, err))
+		c.t.warn(ServiceRefused, name.String(), fmt.Sprintf("the %s dataplane cannot serve it: %v", c.dataplane.Name, err))
 	} else {
-		c.t.warn(ServiceFailed, name.String(), fmt.Sprintf("the %s dataplane could not serve it, and the host will retry: %v", c.name, err))
+		c.t.warn(ServiceFailed, name.String(), fmt.Sprintf("the %s dataplane could not serve it, and the host will retry: %v", c.dataplane.Name, err))
 	}
 }
 
@@ -119,7 +119,7 @@ func refused(err error) bool {
 func (c *Cursor) updateWithheld(name sdk.Name) {
 	var lacks []sdk.Feature
 	if value := c.t.values[name]; value != nil {
-		lacks = slices.DeleteFunc(value.Needs(), func(f sdk.Feature) bool { return c.features[f] })
+		lacks = slices.DeleteFunc(value.Needs(), func(f sdk.Feature) bool { return slices.Contains(c.dataplane.Features, f) })
 	}
 	if slices.Equal(lacks, c.withheld[name]) {
 		return
@@ -128,7 +128,7 @@ func (c *Cursor) updateWithheld(name sdk.Name) {
 		delete(c.withheld, name)
 		return
 	}
-	c.t.warn(ServiceWithheld, name.String(), fmt.Sprintf("the %s dataplane lacks %v, so it does not serve this", c.name, lacks))
+	c.t.warn(ServiceWithheld, name.String(), fmt.Sprintf("the %s dataplane lacks %v, so it does not serve this", c.dataplane.Name, lacks))
 }
 
 // maxTriggers limits how many trigger times are kept while a dataplane is away.

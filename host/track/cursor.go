@@ -14,8 +14,7 @@ import (
 // called concurrently.
 type Cursor struct {
 	t          *Tracker // its mutex guards the fields below
-	name       string   // of the dataplane, for notices
-	features   map[sdk.Feature]bool
+	dataplane  sdk.Description
 	takesAddrs bool          // the dataplane has sdk.LimitTakesAddresses
 	ready      chan struct{} // holds one token while Next may have an update
 	closed     bool
@@ -68,8 +67,7 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 	defer t.unlock()
 	c := &Cursor{
 		t:          t,
-		name:       d.Name,
-		features:   make(map[sdk.Feature]bool),
+		dataplane:  d,
 		takesAddrs: slices.Contains(d.Limits, sdk.LimitTakesAddresses),
 		ready:      make(chan struct{}, 1),
 		full:       true,
@@ -79,9 +77,6 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 		withheld:   make(map[sdk.Name][]sdk.Feature),
 
 		fullSince: t.now(),
-	}
-	for _, f := range d.Features {
-		c.features[f] = true
 	}
 	t.cursors = append(t.cursors, c)
 	for name := range t.values {

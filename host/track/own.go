@@ -58,16 +58,14 @@ func (h holder) compare(g holder) int {
 	)
 }
 
-// claim adds svc to the queues of everything it asks for, and returns the Services in those
-// queues whose frontends may have another owner now. The result may contain svc.
-func (o owners) claim(svc *service) (touched []*service) {
+// claim adds svc to the queues of everything it asks for, and adds the Services in those queues
+// whose frontends may have another owner now to touched.
+func (o owners) claim(svc *service, touched map[*service]bool) {
 	add := func(c claim, h holder) {
 		i, _ := slices.BinarySearchFunc(o[c], h, holder.compare)
 		o[c] = slices.Insert(o[c], i, h)
 		svc.held = append(svc.held, c)
-		if len(o[c]) > 1 {
-			touched = append(touched, o.touched(c, h.kind)...)
-		}
+		o.touch(c, h.kind, touched)
 	}
 	for i, p := range svc.ports {
 		first := i == 0 || p.Family != svc.ports[i-1].Family // all ports of a family have the same addresses
@@ -81,12 +79,11 @@ func (o owners) claim(svc *service) (touched []*service) {
 	if len(svc.ports) > 0 && svc.spec.HealthPort != 0 {
 		add(healthPort(svc.spec.HealthPort), holder{svc: svc})
 	}
-	return touched
 }
 
-// release removes svc from all queues, and returns the remaining Services whose frontends may
-// have another owner now.
-func (o owners) release(svc *service) (touched []*service) {
+// release removes svc from all queues, and adds the remaining Services whose frontends may have
+// another owner now to touched.
+func (o owners) release(svc *service, touched map[*service]bool) {
 	for _, c := range svc.held {
 		var kind sdk.Kind
 		o[c] = slices.DeleteFunc(o[c], func(h holder) bool {
@@ -95,27 +92,23 @@ func (o owners) release(svc *service) (touched []*service) {
 			}
 			return h.svc == svc
 		})
-		touched = append(touched, o.touched(c, kind)...)
-		if len(o[c]) == 0 {
+		if o.touch(c, kind, touched); len(o[c]) == 0 {
 			delete(o, c)
 		}
 	}
 	svc.held = svc.held[:0]
-	return touched
 }
 
-// touched returns the Services in the queue of c, after a holder of that kind came or went. A
+// touch adds the Services in the queue of c to touched, after a holder of that kind came or went. A
 // whole address has another owner only if the holder has it as cluster IP: thousands of
 // Services may share an external IP, and a change of one must not cost more for that.
-func (o owners) touched(c claim, kind sdk.Kind) []*service {
+func (o owners) touch(c claim, kind sdk.Kind, touched map[*service]bool) {
 	if c.addr.Port() == 0 && kind != sdk.ClusterIP {
-		return nil
+		return
 	}
-	list := make([]*service, len(o[c]))
-	for i, h := range o[c] {
-		list[i] = h.svc
+	for _, h := range o[c] {
+		touched[h.svc] = true
 	}
-	return list
 }
 
 // owner returns the Service, and its port, that owns frontend f of port i of svc.

@@ -43,16 +43,18 @@ type port struct {
 // gained or lost an address.
 func (t *Tracker) refreshService(svc *service) {
 	before := svc.ports
-	touched := t.owners.release(svc)
+	touched := make(map[*service]bool)
+	t.owners.release(svc, touched)
 	t.buildPorts(svc)
-	touched = append(touched, t.owners.claim(svc)...)
+	t.owners.claim(svc, touched)
 	for _, p := range before {
 		if !slices.ContainsFunc(svc.ports, func(q port) bool { return q.name == p.name }) {
 			t.setValue(p.name, nil)
 		}
 	}
 	t.assignFrontends(svc)
-	for _, other := range distinct(touched, svc) {
+	delete(touched, svc)
+	for other := range touched {
 		t.assignFrontends(other)
 	}
 }
@@ -113,17 +115,6 @@ func (t *Tracker) assignFrontends(svc *service) {
 	t.warnNew(svc.key.String(), svc.taken, problems)
 	svc.taken = problems
 	t.recomputeService(svc, 0)
-}
-
-// distinct returns the distinct elements of all, without except.
-func distinct(all []*service, except *service) []*service {
-	var list []*service
-	for _, svc := range all {
-		if svc != except && !slices.Contains(list, svc) {
-			list = append(list, svc)
-		}
-	}
-	return list
 }
 
 // recomputeService recomputes the values of svc in one family (0 for both) and reports whether
