@@ -31,20 +31,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // ErrGone is returned by Run when the dataplane's process has ended.
 var ErrGone = errors.New("the dataplane is gone")
-
-// A Cursor produces the updates for one dataplane. *track.Cursor implements it.
-type Cursor interface {
-	Next() (u sdk.Update, ok bool) // ok is false if there is nothing to send
-	Ack(revision uint64, failed []sdk.Failure) (triggers []time.Time)
-	Retry()  // send the Services that failed again
-	Resync() // make the next update a Full, and put a token into Changed
-	Changed() <-chan struct{}
-}
 
 // A Syncer is the part of a Dataplane that a Feed uses.
 type Syncer interface {
@@ -80,7 +72,7 @@ type Acked struct {
 
 // A Feed sends updates from one cursor to one dataplane.
 type Feed struct {
-	cursor    Cursor
+	cursor    *track.Cursor
 	dataplane Syncer
 	settings  Settings      // without the intervals
 	semaphore chan struct{} // full while an update is in progress or the feed is held
@@ -91,7 +83,7 @@ type Feed struct {
 }
 
 // New returns a feed; Run starts it.
-func New(cursor Cursor, dataplane Syncer, s Settings) *Feed {
+func New(cursor *track.Cursor, dataplane Syncer, s Settings) *Feed {
 	return &Feed{
 		cursor: cursor, dataplane: dataplane, settings: s,
 		semaphore: make(chan struct{}, 1), wake: make(chan struct{}, 1),

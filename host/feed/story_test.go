@@ -11,10 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A story is a feed between a fake cursor and a fake dataplane that the test controls. It records events, one per line:
+// A story is a feed between a tracker and a fake dataplane that the test controls. It records events, one per line:
 // "14s sync 2" happened 14 s after the start. It runs in a bubble of testing/synctest, so the test controls the time.
 type story struct {
 	t     *testing.T
@@ -25,17 +29,22 @@ type story struct {
 
 	answers chan answer // results of the next Syncs
 
-	mu      sync.Mutex // guards the fields below
-	lines   []string
-	changed chan struct{}
-	sent    uint64
-	full    bool
-	owe     bool
+	tracker *track.Tracker
+	bit     uint8
+
+	mu    sync.Mutex // guards lines
+	lines []string
 }
 
 type answer struct {
 	result sdk.Result
 	err    error
+}
+
+// fails answers that the Service failed.
+func fails(err error) answer {
+	name := sdk.Name{Namespace: "ns", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4}
+	return answer{result: sdk.Result{Failed: []sdk.Failure{{Name: name, Err: err}}}}
 }
 
 // inBubble runs a story in a bubble.
@@ -46,14 +55,18 @@ func inBubble(t *testing.T, s Settings, play func(t *testing.T, y *story)) {
 func begin(t *testing.T, s Settings) *story {
 	y := &story{
 		t: t, start: time.Now(), gone: make(chan struct{}), ended: make(chan error, 1),
-		answers: make(chan answer, 10), changed: make(chan struct{}, 1),
+		answers: make(chan answer, 10), tracker: track.New(nil),
 	}
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
+	svc.Spec = corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}}
+	y.tracker.SetService(svc)
+	y.tracker.Synced()
 	s.Gone = y.gone
 	s.Hooks = Hooks{
 		Acked:  func(a Acked) { y.say("acked %d after %s", a.Update.To, a.Took) },
 		Failed: func(err error) { y.say("failed: %v", err) },
 	}
-	y.feed = New(y, y, s)
+	y.feed = New(y.tracker.Cursor(sdk.Description{Features: sdk.Features}), y, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan struct{})
 	go func() { defer close(ran); y.ended <- y.feed.Run(ctx) }()
@@ -67,48 +80,13 @@ func (y *story) say(format string, args ...any) {
 	y.lines = append(y.lines, fmt.Sprintf("%s ", time.Since(y.start))+fmt.Sprintf(format, args...))
 }
 
-// The cursor.
-
-func (y *story) Next() (sdk.Update, bool) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if !y.owe && !y.full {
-		return sdk.Update{}, false
-	}
-	u := sdk.Update{From: y.sent, To: y.sent + 1, Full: y.full}
-	y.sent++
-	return u, true
-}
-
-func (y *story) Ack(revision uint64, failed []sdk.Failure) []time.Time {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.owe, y.full = false, false
-	return nil
-}
-
-func (y *story) Retry()  { y.say("retry"); y.change() }
-func (y *story) Resync() { y.mu.Lock(); y.full = true; y.mu.Unlock(); y.signal() }
-
-func (y *story) Changed() <-chan struct{} { return y.changed }
-
-// change gives the cursor an update.
+// change makes an update: another node.
 func (y *story) change() {
-	y.mu.Lock()
-	y.owe = true
-	y.mu.Unlock()
-	y.signal()
+	y.bit++
+	y.tracker.Configure(track.Facts{MasqueradeBit: y.bit})
 }
 
-func (y *story) signal() {
-	select {
-	case y.changed <- struct{}{}:
-	default:
-	}
-}
-
-// The dataplane.
-
+// Sync implements Syncer.
 func (y *story) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	what := "sync"
 	if u.Full {
