@@ -35,7 +35,6 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 	}
 	if c.fullSent {
 		c.full = false
-		clear(c.confirmed)
 		maps.DeleteFunc(c.failed, func(name sdk.Name, _ failure) bool {
 			_, owed := c.owed[name]
 			return !owed // the Full no longer contains this Service

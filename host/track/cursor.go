@@ -197,6 +197,7 @@ func (c *Cursor) fullUpdate() sdk.Update {
 	u := sdk.Update{To: c.sent + 1, Full: true, Set: make([]sdk.Service, 0, len(c.t.values))}
 	since := c.since()
 	c.owed = make(map[sdk.Name]debt, len(c.t.values))
+	clear(c.confirmed) // a Service that is missing here and comes back as it was must be sent
 	for name, value := range c.t.values {
 		if !c.isWithheld(name) {
 			u.Set = append(u.Set, *value)

@@ -147,6 +147,13 @@ func TestFullForgets(t *testing.T) {
 	want(t, "a Full without it", nextUpdate(c), "full")
 	tracker.SetService(newService("web", "172.30.0.1"))
 	want(t, "back as it was", nextUpdate(c), setBoth)
+
+	tracker.DeleteService("ns1", "web")
+	c.Resync()
+	u, _ := c.Next()
+	tracker.SetService(newService("web", "172.30.0.1"))
+	c.Ack(u.To, nil)
+	want(t, "back before the Full is confirmed", nextUpdate(c), setBoth)
 }
 
 // A failed Service is sent again after Retry or a change; a refused one only after a change.

@@ -49,7 +49,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		slices:   make(map[string]*discoveryv1.EndpointSlice),
 	}
 	for range 2 {
-		m.dataplanes = append(m.dataplanes, &dataplane{rand: m.rand, meanwhile: m.change, cursor: tracker.Cursor(everything), served: make(map[sdk.Name]sdk.Service)})
+		m.dataplanes = append(m.dataplanes, &dataplane{rand: m.rand, meanwhile: m.change, cursor: tracker.Cursor(everything)})
 	}
 	return m
 }
@@ -144,12 +144,8 @@ type dataplane struct {
 	rand      *rand.Rand
 	meanwhile func() // called while an update is in flight
 	cursor    *Cursor
-	served    map[sdk.Name]sdk.Service
-	revision  uint64
-	begun     bool
+	state     sdk.State
 }
-
-var errBroken = errors.New("broken")
 
 // follow processes one update, with random faults.
 func (p *dataplane) follow() {
@@ -157,7 +153,7 @@ func (p *dataplane) follow() {
 	if !ok {
 		return
 	}
-	if !u.Full && (!p.begun || u.From != p.revision) {
+	if _, err := p.state.Apply(u); err != nil {
 		p.cursor.Resync()
 		return
 	}
@@ -166,60 +162,40 @@ func (p *dataplane) follow() {
 	}
 	switch p.rand.IntN(10) {
 	case 0: // the call fails half-way
-		p.apply(u, func() bool { return p.rand.IntN(2) == 0 }, true)
 	case 1: // the call succeeds, and the answer is lost
-		p.apply(u, never, false)
+		p.state.Confirm()
 	case 2: // the process dies, and its successor remembers nothing of the session
-		p.begun = false
+		p.state = sdk.State{}
 		p.cursor.Resync()
 	case 3: // some Services fail
-		failed := p.apply(u, func() bool { return p.rand.IntN(2) == 0 }, false)
+		failed := p.failures(u)
+		p.state.Confirm(failed...)
 		p.cursor.Ack(u.To, failed)
 		if p.rand.IntN(2) == 0 {
 			p.cursor.Retry()
 		}
 	default:
-		p.cursor.Ack(u.To, p.apply(u, never, false))
+		p.state.Confirm()
+		p.cursor.Ack(u.To, nil)
 	}
 }
 
-func never() bool { return false }
-
-// apply serves the Services of u except those that fail. If the call breaks, the revision does
-// not change.
-func (p *dataplane) apply(u sdk.Update, fails func() bool, breaks bool) (failed []sdk.Failure) {
-	stays := make(map[sdk.Name]bool)
+// failures returns the failures of half of the Services of u.
+func (p *dataplane) failures(u sdk.Update) (failed []sdk.Failure) {
+	names := slices.Clone(u.Delete)
 	for _, s := range u.Set {
-		stays[s.Name] = true
-		if fails() {
-			failed = append(failed, sdk.Failure{Name: s.Name, Err: p.why()})
-			continue
-		}
-		p.served[s.Name] = s
+		names = append(names, s.Name)
 	}
-	for name := range p.served {
-		if u.Full && !stays[name] {
-			delete(p.served, name)
+	for _, name := range names {
+		switch p.rand.IntN(40) {
+		case 0:
+			failed = append(failed, sdk.Failure{Name: name, Err: &sdk.Refusal{Why: "not here"}})
+		default:
+			failed = append(failed, sdk.Failure{Name: name, Err: errors.New("broken")})
+		case 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20:
 		}
-	}
-	for _, name := range u.Delete {
-		if fails() {
-			failed = append(failed, sdk.Failure{Name: name, Err: p.why()})
-			continue
-		}
-		delete(p.served, name)
-	}
-	if !breaks {
-		p.revision, p.begun = u.To, p.begun || u.Full
 	}
 	return failed
-}
-
-func (p *dataplane) why() error {
-	if p.rand.IntN(20) == 0 {
-		return &sdk.Refusal{Why: "not here"}
-	}
-	return errBroken
 }
 
 // settle follows until there is no update. Refused Services are not sent again, so it begins a
@@ -234,11 +210,12 @@ func (p *dataplane) settle(t *testing.T) {
 		if !ok {
 			return
 		}
-		if !u.Full && u.From != p.revision {
+		if _, err := p.state.Apply(u); err != nil {
 			p.cursor.Resync()
 			continue
 		}
-		p.cursor.Ack(u.To, p.apply(u, never, false))
+		p.state.Confirm()
+		p.cursor.Ack(u.To, nil)
 	}
 	t.Fatal("there is always another update")
 }
@@ -246,12 +223,12 @@ func (p *dataplane) settle(t *testing.T) {
 func (p *dataplane) compare(t *testing.T, who string, full sdk.Update) {
 	t.Helper()
 	for _, s := range full.Set {
-		if got, ok := p.served[s.Name]; !ok || !got.Equal(s) {
+		if got, ok := p.state.Services[s.Name]; !ok || !got.Equal(s) {
 			t.Errorf("%s serves\n%+v\nwant\n%+v", who, got, s)
 		}
 	}
-	if len(p.served) != len(full.Set) {
-		t.Errorf("%s serves %d, want %d", who, len(p.served), len(full.Set))
+	if len(p.state.Services) != len(full.Set) {
+		t.Errorf("%s serves %d, want %d", who, len(p.state.Services), len(full.Set))
 	}
 	if s := p.cursor.Status(); s.Pending != 0 || len(s.Failed) != 0 {
 		t.Errorf("%s: at the end the cursor says %+v", who, s)
