@@ -187,12 +187,11 @@ func (p *dataplane) failures(u sdk.Update) (failed []sdk.Failure) {
 		names = append(names, s.Name)
 	}
 	for _, name := range names {
-		switch p.rand.IntN(40) {
-		case 0:
+		switch n := p.rand.IntN(40); {
+		case n == 0:
 			failed = append(failed, sdk.Failure{Name: name, Err: &sdk.Refusal{Why: "not here"}})
-		default:
+		case n < 20:
 			failed = append(failed, sdk.Failure{Name: name, Err: errors.New("broken")})
-		case 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20:
 		}
 	}
 	return failed
