@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -346,7 +347,8 @@ func TestZoneChange(t *testing.T) {
 // Trigger times are kept until their changes are confirmed.
 func TestTriggerTimes(t *testing.T) {
 	tracker, c, _ := followedTracker(t)
-	tracker.Configure(Facts{NodeName: "n1", Since: parseTime("2026-01-01T00:00:00Z")})
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	tracker.Configure(Facts{NodeName: "n1", Since: begin})
 	nextUpdate(c)
 	change := func(when string, endpoints ...string) {
 		s := newSlice("web-1", "web", endpoints...)
@@ -361,7 +363,7 @@ func TestTriggerTimes(t *testing.T) {
 	change("2026-01-01T00:00:03Z", "10.180.0.4 n1")
 	u, _ := c.Next()
 	change("2026-01-01T00:00:04Z", "10.180.0.5 n1")
-	if got := c.Ack(u.To, nil); len(got) != 3 || !got[0].Equal(parseTime("2026-01-01T00:00:01Z")) || !got[2].Equal(parseTime("2026-01-01T00:00:03Z")) {
+	if got := c.Ack(u.To, nil); len(got) != 3 || !got[0].Equal(begin.Add(time.Second)) || !got[2].Equal(begin.Add(3*time.Second)) {
 		t.Errorf("triggers %v", got)
 	}
 	u, _ = c.Next()
