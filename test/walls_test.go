@@ -51,7 +51,7 @@ var walls = []wall{
 	{"host/launch", []string{"sdk", "sdk/statefile", "sdk/wire", "internal/lines", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "golang.org/x/sys", "golang.org/x/time"}, "finds, starts, watches and ends plugins' processes; how they are called is sdk/wire's"},
 	{"host/plane", []string{"sdk", "sdk/statefile", "host/launch"}, "which process of which dataplane has which role: it decides, and keeps what the next host must know in one file; it acts on nothing"},
 	{"host/canary", []string{"sdk", "host/track", "k8s.io/api", "k8s.io/apimachinery"}, "a Service of the host's own, and nothing of what asks for it"},
-	{"host/health", []string{"internal/descriptors", "sdk", "host/phrase", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "golang.org/x/net"}, "answers probes and scrapes, and judges by what it is told whether the node is well; it acts on nothing"},
+	{"host/health", []string{"internal/descriptors", "sdk", "host/phrase", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "golang.org/x/net", "sigs.k8s.io/yaml"}, "answers probes and scrapes, and judges by what it is told whether the node is well; it acts on nothing"},
 	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
 	{"host/admin", []string{"golang.org/x/net", "internal/pipe"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
 	{"host/web", []string{"host/admin", "host/phrase", "github.com/prometheus/client_golang", "golang.org/x/time"}, "pages of what admin and the metrics say; it asks nothing else, and acts on nothing"},

@@ -9,12 +9,14 @@ import (
 	"maps"
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+	"sigs.k8s.io/yaml"
 )
 
 // An answer is the body of a probe's response. All fields but Ready are kube-proxy's.
@@ -153,6 +155,27 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 		text = fmt.Appendf(text, `,"kubeproxy.config.k8s.io":%s`, file)
 	}
 	write(w, http.StatusOK, append(text, '}'), err)
+}
+
+// statusz writes the uptime of the host and its other paths.
+func (s *Server) statusz(paths []string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		writeText(w, fmt.Sprintf("pointsman statusz\n\nbinaryVersion: %s\ngoVersion: %s\npaths: %s\nstartTime: %s\nuptimeSeconds: %d\n",
+			s.settings.Version, runtime.Version(), strings.Join(paths, " "), s.started.UTC().Format(time.RFC3339), int64(s.settings.Now().Sub(s.started).Seconds())))
+	}
+}
+
+// flagz writes the current settings as YAML.
+func (s *Server) flagz(w http.ResponseWriter, _ *http.Request) {
+	settings, err := s.settings.Config()
+	if err == nil {
+		settings, err = yaml.JSONToYAML(settings)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	writeText(w, "pointsman flagz\n\n"+string(settings))
 }
 
 // setLevel changes the log level, given as a Kubernetes verbosity or by name.

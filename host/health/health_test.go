@@ -203,7 +203,7 @@ func TestEndpoints(t *testing.T) {
 		{"/healthz", "text/plain; charset=utf-8", "ok"},
 		{"/proxyMode", "text/plain; charset=utf-8", "iptables"},
 		{"/configz", "application/json", `{"pointsman.dev":{"mode":"iptables","logging":{"level":"info"},"cidrs":["a","b"],"burst":10},"kubeproxy.config.k8s.io":{"mode":"ipvs"}}`},
-		{"/flagz", "text/plain; charset=utf-8", "pointsman flagz\n\nburst: 10\ncidrs: a b\nlogging.level: info\nmode: iptables\n"},
+		{"/flagz", "text/plain; charset=utf-8", "pointsman flagz\n\nburst: 10\ncidrs:\n- a\n- b\nlogging:\n  level: info\nmode: iptables\n"},
 		{"/statusz", "text/plain; charset=utf-8", "pointsman statusz\n"},
 		{"/metrics", "text/plain; version=0.0.4", "# HELP go_gc"},
 		{"/metrics/slis", "text/plain; version=0.0.4", ""},

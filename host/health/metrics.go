@@ -17,7 +17,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// metrics are the metrics that are counted as events happen. The collector provides those that
+// metrics are the metrics that are counted as events happen. Collect provides those that
 // are read at a scrape. A test writes the tables of docs/metrics.md from their texts.
 type metrics struct {
 	registry *prometheus.Registry
@@ -57,7 +57,7 @@ func newMetrics(s *Server) *metrics {
 		m.lastApplied.WithLabelValues(familyName(family))
 		m.lastQueued.WithLabelValues(familyName(family))
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &collector{server: s})
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), s)
 	refused := m.counter("pointsman_samples_refused_total", "Metrics of dataplanes not published because of their name or labels.").WithLabelValues()
 	m.all = prometheus.Gatherers{&samples{settings: s.settings, refused: refused}, m.registry}
 	m.gauge("pointsman_build_info", "The version that runs; always 1.", "version", "go_version").WithLabelValues(s.settings.Version, runtime.Version()).Set(1)
@@ -127,26 +127,21 @@ func programmingBuckets() []float64 {
 		prometheus.LinearBuckets(60, 5, 12), prometheus.LinearBuckets(120, 30, 7))
 }
 
-// A collector reads the state of the host's parts at a scrape.
-type collector struct{ server *Server }
-
 // Describe sends nothing, because the set of metrics depends on the dataplane.
-func (c *collector) Describe(chan<- *prometheus.Desc) {}
+func (s *Server) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(out chan<- prometheus.Metric) {
-	e := emitter(out)
-	s := c.server.settings
-	j := c.server.Assess()
-	c.tracked(e, s.Tracker)
-	c.pending(e)
+// Collect implements prometheus.Collector: it reads the state of the host's parts at a scrape.
+func (s *Server) Collect(out chan<- prometheus.Metric) {
+	e, j := emitter(out), s.Assess()
+	emitTracked(e, s.settings.Tracker)
+	s.emitPending(e)
 	dropped := make(map[string]uint64) // by all dataplanes, so that it does not change when traffic moves to another one and back
-	for i, p := range s.Dataplanes() {
-		dataplane(e, p, i == 0)
+	for i, p := range s.settings.Dataplanes() {
+		emitDataplane(e, p, i == 0)
 		if i == 0 {
-			unserved(e, p, s.Tracker.Troubled())
+			emitUnserved(e, p, s.settings.Tracker.Troubled())
 		} else {
-			unserved(e, p, nil)
+			emitUnserved(e, p, nil)
 		}
 		for reason, n := range p.Dropped {
 			dropped[reason] += n
@@ -155,24 +150,24 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for reason, n := range dropped {
 		e.counter("pointsman_dropped_packets_total", "Packets to Services that the rules of dataplanes dropped or rejected, by reason: source_range, local_without_endpoint, no_endpoint or foreign_port.", float64(n), labels{"reason": reason})
 	}
-	for reason, n := range s.Events() {
+	for reason, n := range s.settings.Events() {
 		e.counter("pointsman_events_total", "Events, by reason.", float64(n), labels{"reason": reason})
 	}
-	c.warnings(e)
-	c.host(e, j)
+	s.emitWarnings(e)
+	s.emitHost(e, j)
 }
 
-// warnings emits the number of warnings of status, by code. The codes of this package are
+// emitWarnings emits the number of warnings of status, by code. The codes of this package are
 // present from the start, as zeros.
-func (c *collector) warnings(e emitter) {
+func (s *Server) emitWarnings(e emitter) {
 	count := map[string]int{NotServing: 0, Waits: 0, NoWriter: 0, NotEligible: 0, HostStuck: 0, NoNode: 0, Meddled: 0, Degraded: 0}
-	maps.Copy(count, c.server.settings.Warnings())
+	maps.Copy(count, s.settings.Warnings())
 	for code, n := range count {
 		e.gauge("pointsman_warnings", "Warnings of status, by code.", float64(n), labels{"code": code})
 	}
 }
 
-func (c *collector) tracked(e emitter, t *track.Tracker) {
+func emitTracked(e emitter, t *track.Tracker) {
 	counts := t.Counts()
 	e.gauge("pointsman_services", "Services on this node.", float64(counts.Services), nil)
 	e.gauge("pointsman_service_ports", "Ports of Services, in each IP family.", float64(counts.Names), nil)
@@ -187,12 +182,12 @@ func (c *collector) tracked(e emitter, t *track.Tracker) {
 	}
 }
 
-// pending emits the number of changes, and how many are not applied yet.
-func (c *collector) pending(e emitter) {
-	seen := c.server.settings.Tracker.Changes()
-	c.server.mu.Lock()
-	applied, waits := c.server.changes, !c.server.progress.waiting.IsZero()
-	c.server.mu.Unlock()
+// emitPending emits the number of changes, and how many are not applied yet.
+func (s *Server) emitPending(e emitter) {
+	seen := s.settings.Tracker.Changes()
+	s.mu.Lock()
+	applied, waits := s.changes, !s.progress.waiting.IsZero()
+	s.mu.Unlock()
 	for _, kind := range []struct {
 		name, objects string
 		seen, applied uint64
@@ -206,8 +201,8 @@ func (c *collector) pending(e emitter) {
 	}
 }
 
-// dataplane emits the metrics of one dataplane.
-func dataplane(e emitter, p Dataplane, isMain bool) {
+// emitDataplane emits the metrics of one dataplane.
+func emitDataplane(e emitter, p Dataplane, isMain bool) {
 	name := labels{"plugin": p.Name}
 	e.gauge("pointsman_plugin_up", "1 while the plugin's process is in a session.", boolValue(p.Up), name)
 	e.gauge("pointsman_plugin_active", "1 for the plugin that serves: of the mode, in a session, active, and may write.", boolValue(isMain && p.Up && p.Active && p.NoWriter == ""), name)
@@ -223,13 +218,13 @@ func dataplane(e emitter, p Dataplane, isMain bool) {
 	e.gauge("pointsman_plugin_pending", "Ports of Services with unconfirmed changes.", float64(p.Pending), name)
 }
 
-func (c *collector) host(e emitter, j Assessment) {
-	open, failed := c.server.checks.counts()
+func (s *Server) emitHost(e emitter, j Assessment) {
+	open, failed := s.checks.counts()
 	e.gauge("pointsman_live", "As /livez: 0 means that a restart of the host would help.", boolValue(j.Live), nil)
 	e.gauge("pointsman_ready", "As /readyz: 1 while the dataplane is up, has the whole state, may write and is not late.", boolValue(j.Ready), nil)
 	e.gauge("pointsman_healthy", "1 unless a change has waited for two syncPeriod. /healthz also fails if the Node is about to be removed or does not exist.", boolValue(j.Healthy), nil)
 	e.gauge("pointsman_waiting_seconds", "Age of the oldest unconfirmed change; 0: none.", j.Waited.Seconds(), nil)
-	e.gauge("pointsman_source_reachable", "1 while the source reports changes; 0 while the API server does not answer or refuses the host.", boolValue(c.server.settings.Fault() == ""), nil)
+	e.gauge("pointsman_source_reachable", "1 while the source reports changes; 0 while the API server does not answer or refuses the host.", boolValue(s.settings.Fault() == ""), nil)
 	e.gauge("pointsman_health_checks", "healthCheckNodePorts that are open, or failed to bind.", float64(open), labels{"state": "open"})
 	e.gauge("pointsman_health_checks", "healthCheckNodePorts that are open, or failed to bind.", float64(failed), labels{"state": "failed"})
 }
@@ -263,17 +258,15 @@ func (e emitter) histogram(h sdk.Histogram, help string) {
 	}
 	desc := prometheus.NewDesc(h.Name, help, nil, h.Labels)
 	m, err := prometheus.NewConstHistogram(desc, sofar+h.Counts[len(h.Bounds)], h.Sum, buckets)
-	e.send(desc, m, err)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(desc, err)
+	}
+	e <- m
 }
 
 func (e emitter) emit(name, help string, kind prometheus.ValueType, v float64, of labels) {
 	desc := prometheus.NewDesc(name, help, nil, of)
 	m, err := prometheus.NewConstMetric(desc, kind, v)
-	e.send(desc, m, err)
-}
-
-// send sends m, or an invalid metric with err.
-func (e emitter) send(desc *prometheus.Desc, m prometheus.Metric, err error) {
 	if err != nil {
 		m = prometheus.NewInvalidMetric(desc, err)
 	}

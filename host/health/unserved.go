@@ -36,9 +36,9 @@ func ReasonOf(problem string) string {
 	return Invalid
 }
 
-// unserved emits the number of ports that p does not serve, and of problems of Services, by
+// emitUnserved emits the number of ports that p does not serve, and of problems of Services, by
 // reason.
-func unserved(e emitter, p Dataplane, troubled []track.ServiceStatus) {
+func emitUnserved(e emitter, p Dataplane, troubled []track.ServiceStatus) {
 	count := make(map[string]int)
 	maps.Copy(count, p.Unserved)
 	for _, s := range troubled {

@@ -126,19 +126,11 @@ func collectCandidates(joined []*Slice, port Port, family sdk.Family, node strin
 	return slices.CompactFunc(all, func(a, b candidate) bool { return a.addr == b.addr })
 }
 
-func (c candidate) rank() int {
-	rank := 0
-	if c.state&Terminating == 0 {
-		rank += 8
-	}
-	if c.local {
-		rank += 4
-	}
-	if c.state&Ready != 0 {
-		rank += 2
-	}
-	if c.state&Serving != 0 {
-		rank++
+func (c candidate) rank() (rank int) {
+	for i, is := range [...]bool{c.state&Serving != 0, c.state&Ready != 0, c.local, c.state&Terminating == 0} {
+		if is {
+			rank |= 1 << i
+		}
 	}
 	return rank
 }
