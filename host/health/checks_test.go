@@ -115,8 +115,8 @@ func TestCheckOfALateNode(t *testing.T) {
 	b.tracker.SetService(service("web", port))
 	b.tracker.SetSlice(slice("web", "10.1.0.1"))
 	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true})
-	b.checks.reconcile(b.tracker.HealthChecks())
-	defer b.checks.reconcile(nil)
+	b.bind(b.checks.bindings())
+	defer b.bind(nil)
 	b.setDataplane(func(p *Dataplane) { p.Since = b.now })
 	b.pass(70 * time.Second)
 	if got := fetch(fmt.Sprintf("http://127.0.0.1:%d/", port)); !strings.HasPrefix(got, "503 1 ") {
@@ -137,9 +137,9 @@ func TestCheckConflict(t *testing.T) {
 	defer other.Close()
 	b.tracker.SetService(service("web", port))
 	b.tracker.SetSlice(slice("web", "10.1.0.1"))
-	b.checks.reconcile(b.tracker.HealthChecks())
-	if open, failed := b.checks.counts(); open != 0 || failed != 1 || !slices.Equal(b.reasons(), []string{CheckNotServed}) {
-		t.Errorf("%d open, %d failed, reported %v", open, failed, b.reasons())
+	b.bind(b.checks.bindings())
+	if got := series(scrape(t, b)["pointsman_health_checks"]); got != "state=failed 1; state=open 0" || !slices.Equal(b.reasons(), []string{CheckNotServed}) {
+		t.Errorf("%s, reported %v", got, b.reasons())
 	}
 	if got, want := fmt.Sprint(b.Unbound()), fmt.Sprintf("[healthCheckNodePort %d of ns1/web: listen tcp :%[1]d: bind: address already in use]", port); got != want {
 		t.Errorf("unbound: %s, want %s", got, want)
@@ -149,15 +149,15 @@ func TestCheckConflict(t *testing.T) {
 	}
 	other.Close()
 	for _, c := range []struct {
-		checks   []track.HealthCheck
+		checks   []binding
 		at, want string
 	}{
-		{b.tracker.HealthChecks(), "127.0.0.1", "200 1"},
-		{b.tracker.HealthChecks(), "127.0.0.2", "no answer"},
-		{b.tracker.HealthChecks(), "[::1]", "no answer"},
+		{b.checks.bindings(), "127.0.0.1", "200 1"},
+		{b.checks.bindings(), "127.0.0.2", "no answer"},
+		{b.checks.bindings(), "[::1]", "no answer"},
 		{nil, "127.0.0.1", "no answer"},
 	} {
-		b.checks.reconcile(c.checks)
+		b.bind(c.checks)
 		if got := fetch(fmt.Sprintf("http://%s:%d/", c.at, port)); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%d checks: at %s %s, want %s", len(c.checks), c.at, got, c.want)
 		}

@@ -4,10 +4,8 @@ package health
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -98,17 +96,19 @@ type Server struct {
 	settings Settings
 	metrics  *metrics
 	checks   *checks
+	servers  map[string]*http.Server // by address; used by bind only
 	started  time.Time
 
 	observing sync.Mutex // serializes observe
 
-	mu       sync.Mutex // guards the fields below; never block while holding it
-	progress progress
-	known    Facts             // from the last observation, without Now, Waiting and Stuck
-	observed time.Time         // time of the last observation
-	open     time.Time         // when the tracker last accepted changes
-	changes  track.Changes     // the changes that are applied
-	unbound  map[string]string // why the address of a setting cannot be bound
+	mu            sync.Mutex // guards the fields below; never block while holding it
+	progress      progress
+	known         Facts         // from the last observation, without Now, Waiting and Stuck
+	observed      time.Time     // time of the last observation
+	open          time.Time     // when the tracker last accepted changes
+	changes       track.Changes // the changes that are applied
+	unbound       []string      // addresses that cannot be bound, and why
+	unboundChecks int           // how many of them are healthCheckNodePorts
 }
 
 // New returns a Server. It does not listen before Run.
@@ -116,11 +116,11 @@ func New(s Settings) *Server {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	server := &Server{settings: s, started: s.Now(), unbound: make(map[string]string)}
+	server := &Server{settings: s, started: s.Now(), servers: make(map[string]*http.Server)}
 	server.observed, server.open = server.started, server.started
 	server.SetPeriods(s.MinGap, s.Period)
 	server.metrics = newMetrics(server)
-	server.checks = newChecks(s, func() bool { return server.assessed().Healthy })
+	server.checks = &checks{settings: s, healthy: func() bool { return server.assessed().Healthy }}
 	return server
 }
 
@@ -222,102 +222,114 @@ func (s *Server) observe() {
 	s.progress.update(dataplane, synced, changes, now)
 }
 
-// Run serves until ctx ends, or until an address cannot be bound and HardFail is set.
-func (s *Server) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var running sync.WaitGroup
-	listen := func(addr, reason, what string, h http.Handler) {
-		if addr == "" {
-			return
-		}
-		running.Go(func() { // until ctx ends
-			if err := s.serve(ctx, addr, reason, what, h); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	listen(s.settings.Healthz, ProbesNotServed, "healthzBindAddress", s.probes())
-	listen(s.settings.Metrics, MetricsNotServed, "metricsBindAddress", s.Endpoints())
-	listen(s.settings.Web, WebNotServed, "webBindAddress", s.settings.Pages)
-	running.Go(func() { s.checks.run(ctx) })
-	tick := time.NewTicker(observeInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			s.observe()
-		case <-ctx.Done():
-			running.Wait()
-			return context.Cause(ctx)
-		}
-	}
+// A binding is an address at which the server listens.
+type binding struct {
+	addr    string              // host:port; empty means not served
+	what    string              // the setting, or the port of a Service
+	reason  string              // of the notice that it cannot be bound
+	object  string              // of that notice
+	handler http.Handler        // answers the requests
+	accepts func(net.Addr) bool // whether connections to a local address are accepted; nil means all are
 }
 
-// serve serves at addr until ctx ends. If addr cannot be bound, serve retries, or returns the
-// error if HardFail is set.
-func (s *Server) serve(ctx context.Context, addr, reason, what string, h http.Handler) error {
-	for {
-		err := s.serveAt(ctx, addr, what, h)
-		if ctx.Err() != nil {
-			return nil
+// Run serves until ctx ends, or until an address of the settings cannot be bound and HardFail is set.
+func (s *Server) Run(ctx context.Context) error {
+	own := []binding{
+		{addr: s.settings.Healthz, what: "healthzBindAddress", reason: ProbesNotServed, handler: s.probes()},
+		{addr: s.settings.Metrics, what: "metricsBindAddress", reason: MetricsNotServed, handler: s.Endpoints()},
+		{addr: s.settings.Web, what: "webBindAddress", reason: WebNotServed, handler: s.settings.Pages},
+	}
+	observe, retry := time.NewTicker(observeInterval), time.NewTicker(bindInterval)
+	defer observe.Stop()
+	defer retry.Stop()
+	err := s.bind(slices.Concat(own, s.checks.bindings()))
+	for err == nil {
+		select {
+		case <-observe.C:
+			s.observe()
+		case <-s.settings.Tracker.HealthChecked():
+			err = s.bind(slices.Concat(own, s.checks.bindings()))
+		case <-retry.C:
+			err = s.bind(slices.Concat(own, s.checks.bindings()))
+		case <-ctx.Done():
+			err = context.Cause(ctx)
 		}
-		err = fmt.Errorf("%s: %w", what, err)
-		s.setBound(what, err)
-		s.settings.Report(track.Notice{Warning: true, Reason: reason, Message: err.Error()})
-		if s.settings.HardFail {
+	}
+	_ = s.bind(nil)
+	return err
+}
+
+// bind opens and closes listeners so that exactly wanted is served. It reports addresses that cannot
+// be bound, and returns the error of one of the settings if HardFail is set.
+func (s *Server) bind(wanted []binding) error {
+	addrs := make(map[string]bool)
+	for _, b := range wanted {
+		addrs[b.addr] = true
+	}
+	for addr, server := range s.servers {
+		if !addrs[addr] {
+			server.Close()
+			delete(s.servers, addr)
+		}
+	}
+	var unbound []string
+	checks := 0
+	for _, b := range wanted {
+		if b.addr == "" || s.servers[b.addr] != nil {
+			continue
+		}
+		l, err := net.Listen("tcp", b.addr)
+		if err == nil {
+			s.servers[b.addr] = newHTTPServer(b.handler, s.settings.Log)
+			go s.servers[b.addr].Serve(listener(l, b.accepts)) // ends when the server is closed
+			continue
+		}
+		err = fmt.Errorf("%s: %w", b.what, err)
+		s.settings.Report(track.Notice{Warning: true, Reason: b.reason, Object: b.object, Message: fmt.Sprintf("%v; it is tried again each %s", err, bindInterval)})
+		if unbound = append(unbound, err.Error()); b.object != "" {
+			checks++
+		} else if s.settings.HardFail {
 			return err
 		}
-		select {
-		case <-time.After(bindInterval):
-		case <-ctx.Done():
-		}
 	}
-}
-
-// serveAt serves at addr until ctx ends.
-func (s *Server) serveAt(ctx context.Context, addr, what string, h http.Handler) error {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return err
-	}
-	s.setBound(what, nil)
-	server := newHTTPServer(h, s.settings.Log)
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	defer stop()
-	if err := server.Serve(limitConns(l)); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
-// setBound records whether the address of a setting is bound.
-func (s *Server) setBound(what string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.unbound, what)
-	if err != nil {
-		s.unbound[what] = err.Error()
-	}
+	s.unbound, s.unboundChecks = unbound, checks
+	return nil
 }
 
 // Unbound returns the addresses that cannot be bound now, with the reasons: those of the
 // settings, and the Services' healthCheckNodePorts.
 func (s *Server) Unbound() []string {
 	s.mu.Lock()
-	list := slices.Sorted(maps.Values(s.unbound))
-	s.mu.Unlock()
-	return append(list, s.checks.unbound()...)
+	defer s.mu.Unlock()
+	return s.unbound // the slice is replaced, never modified
 }
 
 // mostConns limits the connections of each listener of this package. Further ones wait in the
 // kernel.
 const mostConns = 64
 
-// limitConns gives each listener a connection limit of its own, so that clients of one server
-// cannot block a probe of another.
-func limitConns(l net.Listener) net.Listener {
-	return netutil.LimitListener(l, descriptors.Connections(mostConns))
+// listener gives l a connection limit of its own, so that clients of one server cannot block a
+// probe of another, and resets the connections that are not accepted.
+func listener(l net.Listener, accepts func(net.Addr) bool) net.Listener {
+	return netutil.LimitListener(filtered{l, accepts}, descriptors.Connections(mostConns))
+}
+
+type filtered struct {
+	net.Listener
+	accepts func(net.Addr) bool
+}
+
+func (l filtered) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil || l.accepts == nil || l.accepts(conn.LocalAddr()) {
+			return conn, err
+		}
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		conn.Close()
+	}
 }
 
 // newHTTPServer returns a server with timeouts, so that no client can block it.
