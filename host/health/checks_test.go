@@ -115,7 +115,7 @@ func TestCheckOfALateNode(t *testing.T) {
 	b.tracker.SetService(service("web", port))
 	b.tracker.SetSlice(slice("web", "10.1.0.1"))
 	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true})
-	b.bind(b.checks.bindings())
+	b.bind(b.checkBindings())
 	defer b.bind(nil)
 	b.setDataplane(func(p *Dataplane) { p.Since = b.now })
 	b.pass(70 * time.Second)
@@ -137,7 +137,7 @@ func TestCheckConflict(t *testing.T) {
 	defer other.Close()
 	b.tracker.SetService(service("web", port))
 	b.tracker.SetSlice(slice("web", "10.1.0.1"))
-	b.bind(b.checks.bindings())
+	b.bind(b.checkBindings())
 	if got := series(scrape(t, b)["pointsman_health_checks"]); got != "state=failed 1; state=open 0" || !slices.Equal(b.reasons(), []string{CheckNotServed}) {
 		t.Errorf("%s, reported %v", got, b.reasons())
 	}
@@ -152,9 +152,9 @@ func TestCheckConflict(t *testing.T) {
 		checks   []binding
 		at, want string
 	}{
-		{b.checks.bindings(), "127.0.0.1", "200 1"},
-		{b.checks.bindings(), "127.0.0.2", "no answer"},
-		{b.checks.bindings(), "[::1]", "no answer"},
+		{b.checkBindings(), "127.0.0.1", "200 1"},
+		{b.checkBindings(), "127.0.0.2", "no answer"},
+		{b.checkBindings(), "[::1]", "no answer"},
 		{nil, "127.0.0.1", "no answer"},
 	} {
 		b.bind(c.checks)

@@ -138,11 +138,11 @@ func (s *Server) Collect(out chan<- prometheus.Metric) {
 	dropped := make(map[string]uint64) // by all dataplanes, so that it does not change when traffic moves to another one and back
 	for i, p := range s.settings.Dataplanes() {
 		emitDataplane(e, p, i == 0)
-		if i == 0 {
-			emitUnserved(e, p, s.settings.Tracker.Troubled())
-		} else {
-			emitUnserved(e, p, nil)
+		troubled := s.settings.Tracker.Troubled()
+		if i > 0 {
+			troubled = nil // the problems of Services count once
 		}
+		emitUnserved(e, p, troubled)
 		for reason, n := range p.Dropped {
 			dropped[reason] += n
 		}

@@ -95,7 +95,6 @@ type Dataplane struct {
 type Server struct {
 	settings Settings
 	metrics  *metrics
-	checks   *checks
 	servers  map[string]*http.Server // by address; used by bind only
 	started  time.Time
 
@@ -103,12 +102,13 @@ type Server struct {
 
 	mu            sync.Mutex // guards the fields below; never block while holding it
 	progress      progress
-	known         Facts         // from the last observation, without Now, Waiting and Stuck
-	observed      time.Time     // time of the last observation
-	open          time.Time     // when the tracker last accepted changes
-	changes       track.Changes // the changes that are applied
-	unbound       []string      // addresses that cannot be bound, and why
-	unboundChecks int           // how many of them are healthCheckNodePorts
+	known         Facts                        // from the last observation, without Now, Waiting and Stuck
+	observed      time.Time                    // time of the last observation
+	open          time.Time                    // when the tracker last accepted changes
+	changes       track.Changes                // the changes that are applied
+	checks        map[uint16]track.HealthCheck // by port
+	unbound       []string                     // addresses that cannot be bound, and why
+	unboundChecks int                          // how many of them are healthCheckNodePorts
 }
 
 // New returns a Server. It does not listen before Run.
@@ -120,7 +120,6 @@ func New(s Settings) *Server {
 	server.observed, server.open = server.started, server.started
 	server.SetPeriods(s.MinGap, s.Period)
 	server.metrics = newMetrics(server)
-	server.checks = &checks{settings: s, healthy: func() bool { return server.assessed().Healthy }}
 	return server
 }
 
@@ -242,15 +241,15 @@ func (s *Server) Run(ctx context.Context) error {
 	observe, retry := time.NewTicker(observeInterval), time.NewTicker(bindInterval)
 	defer observe.Stop()
 	defer retry.Stop()
-	err := s.bind(slices.Concat(own, s.checks.bindings()))
+	err := s.bind(slices.Concat(own, s.checkBindings()))
 	for err == nil {
 		select {
 		case <-observe.C:
 			s.observe()
 		case <-s.settings.Tracker.HealthChecked():
-			err = s.bind(slices.Concat(own, s.checks.bindings()))
+			err = s.bind(slices.Concat(own, s.checkBindings()))
 		case <-retry.C:
-			err = s.bind(slices.Concat(own, s.checks.bindings()))
+			err = s.bind(slices.Concat(own, s.checkBindings()))
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}

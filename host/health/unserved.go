@@ -24,10 +24,6 @@ const (
 	Pending     = "pending"      // not sent to the dataplane yet, or not confirmed
 )
 
-func reasons() []string {
-	return []string{Failed, Refused, Withheld, Conflict, Invalid}
-}
-
 // ReasonOf returns the reason for a problem of the tracker.
 func ReasonOf(problem string) string {
 	if problem == track.FrontendTaken {
@@ -46,7 +42,7 @@ func emitUnserved(e emitter, p Dataplane, troubled []track.ServiceStatus) {
 			count[ReasonOf(problem.Reason)]++
 		}
 	}
-	for _, reason := range reasons() {
+	for _, reason := range []string{Failed, Refused, Withheld, Conflict, Invalid} {
 		e.gauge("pointsman_unserved", "Ports of Services that failed, were refused or withheld, and Services in conflict or invalid.", float64(count[reason]), labels{"plugin": p.Name, "why": reason})
 	}
 }
