@@ -113,24 +113,18 @@ const (
 	probeEvery = 900 * time.Millisecond // Foreign
 	auditEvery = 10 * time.Second       // auditSample
 	reapEvery  = time.Minute            // reapDrained
-	idleEvery  = 5 * time.Second        // upkeep: in Standby virtual servers without connections, in Active a kernel parameter
+	idleEvery  = 5 * time.Second        // upkeep: in Standby, virtual servers without connections
 )
 
 // upkeep does the periodic work of a role, and reports whether there is something to write.
 func (f *family) upkeep() (due bool, err error) {
-	switch f.role {
-	case sdk.Standby:
-		if len(f.busy.servers) == 0 {
-			return false, nil
-		}
-		if due, err = f.updateBusy(); due {
-			f.placeAll() // removes virtual servers without connections
-		}
-		return due, err
-	case sdk.Active:
-		return false, f.session.keepTracking(f)
+	if f.role != sdk.Standby || len(f.busy.servers) == 0 {
+		return false, nil
 	}
-	return false, nil
+	if due, err = f.updateBusy(); due {
+		f.placeAll() // removes virtual servers without connections
+	}
+	return due, err
 }
 
 // rulesFinding returns a finding if the rules may differ from what was written.

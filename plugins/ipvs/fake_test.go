@@ -33,8 +33,7 @@ type fake struct {
 	others   map[netip.Addr]bool
 	tables   map[sdk.Family]iptables.Tables
 	stale    map[sdk.Family]conntrack.Served
-	stales   int    // number of stale flows that each round deletes
-	flows    []flow // connections that conntrack knows
+	stales   int // number of stale flows that each round deletes
 	changes  addrChanges
 	requests []string
 	reads    int
@@ -94,7 +93,6 @@ func (f *fake) edges() machine {
 		toolsInUse:  func(_ context.Context, of sdk.Family) []iptables.Tool { return []iptables.Tool{f.tool(of)} },
 		forget:      f.forget,
 		forgetEarly: func(sdk.Family, []sdk.Service, func(netip.Addr) bool, func()) (int, error) { return 0, nil },
-		eachTracked: f.tracked,
 		parameters:  f.folder,
 		connections: f.folder + "connections",
 	}

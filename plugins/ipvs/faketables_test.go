@@ -126,17 +126,6 @@ func (f fakeRules) Restore(ctx context.Context, s *iptables.Script) error {
 	return nil
 }
 
-func (f *fake) tracked(of sdk.Family, tell func(flow)) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, known := range f.flows {
-		if sdk.FamilyOf(known.to.Addr()) == of {
-			tell(known)
-		}
-	}
-	return nil
-}
-
 func (f *fake) forget(of sdk.Family, s conntrack.Served) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -148,9 +148,8 @@ type machine struct {
 
 	forget      func(sdk.Family, conntrack.Served) (int, error)
 	forgetEarly func(sdk.Family, []sdk.Service, func(netip.Addr) bool, func()) (int, error)
-	eachTracked func(sdk.Family, func(flow)) error // calls back for each conntrack entry
-	parameters  string                             // folder of the kernel parameters
-	connections string                             // the file in which IPVS lists connections
+	parameters  string // folder of the kernel parameters
+	connections string // the file in which IPVS lists connections
 }
 
 // close closes the handles to the kernel.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 
@@ -30,7 +29,6 @@ func thisMachine() machine {
 		toolsInUse:  iptables.ToolsInUse,
 		forget:      conntrack.Forget,
 		forgetEarly: conntrack.ForgetEarly,
-		eachTracked: eachTracked,
 		parameters:  sysctl.Folder,
 		connections: "/proc/thread-self/net/ip_vs_conn",
 	}
@@ -141,29 +139,4 @@ func isModuleMissing(ctx context.Context, module string) bool {
 		return errors.As(exec.CommandContext(ctx, "modprobe", "-n", "-q", module).Run(), new(*exec.ExitError))
 	}
 	return denies(module) && !denies("ip_vs") && ctx.Err() == nil
-}
-
-// eachTracked calls tell for each TCP and SCTP connection in conntrack, in the network namespace of the calling
-// thread.
-func eachTracked(of sdk.Family, tell func(flow)) error {
-	inet := netlink.InetFamily(unix.AF_INET)
-	if of == sdk.IPv6 {
-		inet = unix.AF_INET6
-	}
-	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	all, err := h.ConntrackTableList(netlink.ConntrackTable, inet)
-	for _, f := range all {
-		from, ok1 := netip.AddrFromSlice(f.Forward.SrcIP)
-		to, ok2 := netip.AddrFromSlice(f.Forward.DstIP)
-		for _, p := range []sdk.Protocol{sdk.TCP, sdk.SCTP} {
-			if ok1 && ok2 && protocolNumber(p) == uint16(f.Forward.Protocol) {
-				tell(flow{p, netip.AddrPortFrom(from.Unmap(), f.Forward.SrcPort), netip.AddrPortFrom(to.Unmap(), f.Forward.DstPort)})
-			}
-		}
-	}
-	return err
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -54,8 +53,6 @@ type plugin struct {
 	machine machine
 	dir     string
 	parked  *parked
-
-	swapImpact atomic.Pointer[string] // connections that a swap would end; nil: none
 
 	// The fields below are used only in calls of the frame, by one goroutine at a time.
 	options options
@@ -123,15 +120,6 @@ func (p *plugin) Close() error {
 	return err
 }
 
-// Report returns the progress of the running call and the connections that a swap would end.
-func (p *plugin) Report() sdk.Report {
-	r := p.Dataplane.Report()
-	if why := p.swapImpact.Load(); why != nil {
-		r.SwapImpact = *why
-	}
-	return r
-}
-
 // A session has what both families share: IPVS, the addresses of the node, and conntrack. The frame's semaphore
 // guards it.
 type session struct {
@@ -146,9 +134,8 @@ type session struct {
 	shared   reading    // the last reading; empty while no family adopts
 	began    time.Time  // when the last reading began
 
-	writer    bool
-	wake      chan struct{} // wakes the frame to probe at once
-	untracked int           // number of connections that a swap would end
+	writer bool
+	wake   chan struct{} // wakes the frame to probe at once
 }
 
 // read returns what both families share. A reading covers both families, so one that began after since is used
@@ -201,9 +188,6 @@ func (s *session) recordAddrChanges() {
 func (s *session) prepare(f *family) error {
 	if !s.writer || f != s.families[0] {
 		return nil
-	}
-	if err := s.countUntracked(); err != nil {
-		return err
 	}
 	if t := s.options.timeouts(); t != (timeouts{}) {
 		return s.kernel.SetTimeouts(t)
