@@ -11,12 +11,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// servers yields the virtual servers that the kernel has for installed pieces, each with its piece.
-func (f *family) servers() iter.Seq2[server, *piece] {
-	return func(yield func(server, *piece) bool) {
+// servers yields the virtual servers that the kernel has for installed pieces.
+func (f *family) servers() iter.Seq[server] {
+	return func(yield func(server) bool) {
 		for _, p := range f.Installed() {
 			for _, s := range p.servers {
-				if s.exists && !s.covered && !yield(s, p) {
+				if s.exists && !s.covered && !yield(s) {
 					return
 				}
 			}
@@ -55,43 +55,6 @@ func (f *family) reapDrained() (due bool, err error) {
 	}
 	f.Reconciler.SetDesired(less) // already adapted to the role
 	return len(less) > 0, nil
-}
-
-// busy has what Standby must not remove. Connections from the time of another role need their virtual server,
-// its address on the node, and the rules that masquerade them.
-type busy struct {
-	servers map[serviceKey]bool
-	addrs   map[netip.Addr]bool // on our device
-}
-
-// updateBusy finds the virtual servers that have connections. It reports whether one of the busy ones has none
-// any more.
-func (f *family) updateBusy() (idle bool, err error) {
-	all, err := f.loads()
-	if err != nil {
-		return false, err
-	}
-	now := busy{make(map[serviceKey]bool), make(map[netip.Addr]bool)}
-	for s, p := range f.servers() {
-		for _, l := range all[s.at] {
-			if l.Active+l.Inactive == 0 {
-				continue
-			}
-			now.servers[s.at] = true
-			if s.at.mark == 0 {
-				now.addrs[s.at.addr.Addr()] = true
-				continue
-			}
-			for _, vip := range p.bound {
-				now.addrs[vip] = true
-			}
-		}
-	}
-	for at := range f.busy.servers {
-		idle = idle || !now.servers[at]
-	}
-	f.busy = now
-	return idle, nil
 }
 
 // Flows returns the number of connections of the virtual servers. Closed connections that wait for their

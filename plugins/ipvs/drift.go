@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // This file detects drift: changes that another program made to our objects.
@@ -95,12 +94,6 @@ func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 		f.reapedAt = time.Now()
 		found.Due, err = f.reapDrained()
 	}
-	if err == nil && time.Since(f.upkeepAt) >= idleEvery {
-		f.upkeepAt = time.Now()
-		var due bool
-		due, err = f.upkeep()
-		found.Due = found.Due || due
-	}
 	if err != nil && ctx.Err() == nil {
 		f.session.env.Log.Warn("probe failed", "family", f.node.family, "err", err)
 	}
@@ -113,19 +106,7 @@ const (
 	probeEvery = 900 * time.Millisecond // Foreign
 	auditEvery = 10 * time.Second       // auditSample
 	reapEvery  = time.Minute            // reapDrained
-	idleEvery  = 5 * time.Second        // upkeep: in Standby, virtual servers without connections
 )
-
-// upkeep does the periodic work of a role, and reports whether there is something to write.
-func (f *family) upkeep() (due bool, err error) {
-	if f.role != sdk.Standby || len(f.busy.servers) == 0 {
-		return false, nil
-	}
-	if due, err = f.updateBusy(); due {
-		f.placeAll() // removes virtual servers without connections
-	}
-	return due, err
-}
 
 // rulesFinding returns a finding if the rules may differ from what was written.
 func (f *family) rulesFinding() (found frame.Finding) {

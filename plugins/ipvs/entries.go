@@ -329,7 +329,7 @@ func (p *piece) server(at serviceKey, v state) *server {
 }
 
 // roleShown returns the role that the kernel shows. Jumps of kube-proxy in ipvs mode mean Active: its virtual
-// servers are ours now and serve. Draining keeps the addresses, and Standby has only those with connections.
+// servers are ours now and serve. A bound address means that this dataplane was Active and now drains.
 func (f *family) roleShown(all map[key]value) sdk.Role {
 	if slices.ContainsFunc(f.kubeProxyRules, func(b iptables.Block) bool { return len(b.Delete) > 0 }) {
 		return sdk.Active

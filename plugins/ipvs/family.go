@@ -33,7 +33,6 @@ type family struct {
 	role   sdk.Role
 	mark   uint32              // the last mark that nextMark returned, without its tag
 	others map[netip.Addr]bool // addresses of the node on other devices
-	busy   busy                // in Standby: virtual servers and addresses with connections
 
 	nodePorts map[port]sdk.Name       // the Service of each node port
 	named     map[serviceKey]sdk.Name // the Service that names an address of the node, and so takes precedence over node ports there
@@ -52,7 +51,6 @@ type family struct {
 	probedAt     time.Time // when Foreign last ran
 	auditedAt    time.Time // when auditSample last ran
 	reapedAt     time.Time // when reapDrained last ran
-	upkeepAt     time.Time // when upkeep last ran
 
 	audits     int        // number of audits so far
 	auditRound []sdk.Name // Services that are still to audit in this round
@@ -176,14 +174,8 @@ func (f *family) nodePortAddrs(n sdk.Node) []netip.Addr {
 	})
 }
 
-// Role sets the role. For Standby it first finds the virtual servers that still have connections, which must
-// stay.
+// Role sets the role.
 func (f *family) Role(role sdk.Role) error {
-	if role == sdk.Standby {
-		if _, err := f.updateBusy(); err != nil {
-			return err
-		}
-	}
 	f.role, f.rulesChanged = role, true
 	f.placeAll()
 	return nil

@@ -209,23 +209,16 @@ func (f *family) place(p, had *piece, free released) *piece {
 }
 
 // needsServer reports whether a virtual server should exist in the present role. there says whether it exists
-// now. Standby must not receive packets, so it has no virtual server at an address of the node unless that
-// still has connections. Draining keeps all that exist, and can become Active as quickly as Standby.
+// now. Standby and Draining keep what exists, because it may have connections. They add no virtual server at an
+// address of the node, where it would receive packets, but all others, and so can become Active quickly.
 func (f *family) needsServer(at serviceKey, there bool) bool {
-	elsewhere := at.mark != 0 || !f.others[at.addr.Addr()]
-	return f.role == sdk.Active || elsewhere || there && (f.role == sdk.Draining || f.busy.servers[at])
+	return f.role == sdk.Active || there || at.mark != 0 || !f.others[at.addr.Addr()]
 }
 
 // needsAddr reports whether our device should have an address in the present role. If another device had the
 // address first, the node has it already.
 func (f *family) needsAddr(addr netip.Addr, there bool) bool {
-	switch f.role {
-	case sdk.Active:
-		return there || !f.others[addr]
-	case sdk.Draining:
-		return there
-	}
-	return there && f.busy.addrs[addr]
+	return there || f.role == sdk.Active && !f.others[addr]
 }
 
 // stateOf returns the desired state of a server whose state in the kernel is was. A removed destination gets

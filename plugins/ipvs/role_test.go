@@ -78,7 +78,7 @@ func (w *roleWalk) step() {
 		w.full()
 		w.instance.role(w.role)
 	case 5:
-		w.look()
+		w.reap()
 	case 6:
 		if i := len(w.open); i > 0 {
 			o := w.open[i-1]
@@ -88,23 +88,6 @@ func (w *roleWalk) step() {
 	case 7:
 		w.call()
 	}
-}
-
-// look does the periodic work of the monitor.
-func (w *roleWalk) look() {
-	w.Helper()
-	w.reap()
-	if w.role != sdk.Standby {
-		return
-	}
-	w.exclusively(func() {
-		for _, f := range w.plugin.session.families {
-			if _, err := f.upkeep(); err != nil {
-				w.Fatal(err)
-			}
-		}
-	})
-	w.instance.role(w.role) // this also writes pending changes
 }
 
 // flows returns the number of connections that the plugin would report in Draining.
@@ -203,21 +186,20 @@ func (w *roleWalk) unreported() (wrong string) {
 }
 
 // leavesNothing ends all connections and checks that everything that was kept for them is removed: the result must
-// equal a fresh start in Standby.
+// equal a fresh start.
 func (w *roleWalk) leavesNothing(seed uint64) {
 	w.Helper()
-	w.role = sdk.Standby
-	w.instance.role(w.role)
+	w.instance.role(sdk.Active)
 	for _, o := range w.open {
 		w.fake.open(o.at, o.dest, -1)
 	}
-	w.look()
+	w.reap()
 	fresh := newInstance(w.T)
 	maps.Copy(fresh.fake.others, w.fake.others)
 	if err := fresh.full(w.scenario); err != nil {
 		w.Fatal(err)
 	}
-	fresh.role(sdk.Standby)
+	fresh.role(sdk.Active)
 	want, got := fresh.fake.snapshot(), w.fake.snapshot()
 	if extra, lacks := lacking(got, want), lacking(want, got); extra+lacks != "" {
 		w.Errorf("seed %d: after all connections have ended, the kernel has the extra objects\n%s\n\nand lacks\n%s", seed, extra, lacks)

@@ -188,7 +188,7 @@ func TestRandomChangesEndLikeAFreshStart(t *testing.T) {
 		}
 		walker.role(role)
 		walker.reap()
-		if step%5 > 0 {
+		if step%5 > 0 || role != sdk.Active { // Standby keeps what a former role has left
 			continue
 		}
 		fresh := newInstance(t)
@@ -198,7 +198,7 @@ func TestRandomChangesEndLikeAFreshStart(t *testing.T) {
 		}
 		fresh.role(role)
 		if got, want := walker.fake.snapshot(), fresh.fake.snapshot(); got != want {
-			t.Fatalf("step %d, %s, %s: the kernel has the extra objects\n%s\n\nand lacks\n%s", step, s.Name, role, lacking(got, want), lacking(want, got))
+			t.Fatalf("step %d, %s: the kernel has the extra objects\n%s\n\nand lacks\n%s", step, s.Name, lacking(got, want), lacking(want, got))
 		}
 	}
 }
