@@ -28,7 +28,7 @@ type objects struct {
 
 // List returns all our objects, and stores the other addresses of the node.
 func (o *objects) List(ctx context.Context) (map[key]value, error) {
-	seen, err := o.session.read(ctx, o.adopted)
+	seen, err := o.session.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -55,18 +55,6 @@ func (o *objects) count(k key, more int) {
 			delete(o.bound, k.entry.addr)
 		}
 	}
-}
-
-// Has reports whether an entry or a virtual server exists. Addresses need no check because the kernel sends
-// events for them.
-func (o *objects) Has(_ context.Context, k key, _ value) (bool, error) {
-	switch k.kind {
-	case ofEntry:
-		return o.kernel.Has(k.entry)
-	case ofServer:
-		return o.kernel.Exists(k.server)
-	}
-	return true, nil
 }
 
 // Apply writes a batch. Errors that concern a single virtual server are returned in refused, by its key.

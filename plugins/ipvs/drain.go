@@ -73,10 +73,10 @@ func (f *family) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error
 
 // loads returns the connection counts of all destinations, or nil if we have no virtual server.
 func (f *family) loads() (table, error) {
-	if _, is := f.anyServer(); !is {
-		return nil, nil
+	for range f.servers() {
+		return f.kernel.Table()
 	}
-	return f.kernel.Table()
+	return nil, nil
 }
 
 // A table has the connection counts of the destinations of all virtual servers. It is also the only list of

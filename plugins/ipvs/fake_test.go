@@ -283,18 +283,6 @@ func (f *fake) Remove(e entry) error {
 	return f.restore(fmt.Sprintf("del -exist %s %s", e.set.name(e.family), e))
 }
 
-func (f *fake) Has(e entry) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.reads++
-	s := f.sets[e.set.name(e.family)]
-	if s == nil {
-		return false, syscall.ENOENT
-	}
-	_, there := s.entries[e.String()]
-	return there, nil
-}
-
 func (f *fake) Count(s set, of sdk.Family) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

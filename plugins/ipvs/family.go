@@ -37,23 +37,17 @@ type family struct {
 	nodePorts map[port]sdk.Name       // the Service of each node port
 	named     map[serviceKey]sdk.Name // the Service that names an address of the node, and so takes precedence over node ports there
 
-	adopted        time.Time            // when the last Adopt began
 	unowned        map[serviceKey]state // until the first plan is applied: listed virtual servers that belong to no piece
 	kubeProxyRules iptables.Plan        // removes the rules of kube-proxy in ipvs mode
 	kubeProxySets  []string             // sets of kube-proxy in ipvs mode
 
 	rulesChanged bool      // the node or the role has changed since the rules were planned
-	prepareDue   bool      // a full Adopt has happened since prepare
 	addrsChanged bool      // the node's addresses have changed since Services were rendered
 	addrLost     bool      // an address of ours was removed from our device
 	eventsMissed bool      // events were lost, so an address may have been removed
-	recountDue   bool      // Adopt has read the kernel for a repair: call recount after the next Apply
 	probedAt     time.Time // when Foreign last ran
-	auditedAt    time.Time // when auditSample last ran
+	auditedAt    time.Time // when audit last ran
 	reapedAt     time.Time // when reapDrained last ran
-
-	audits     int        // number of audits so far
-	auditRound []sdk.Name // Services that are still to audit in this round
 }
 
 func newFamily(tool iptables.Tool, s *session) *family {
@@ -97,9 +91,6 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (role sdk.Role, e
 	if which == 0 {
 		which = frame.All // the role follows from both
 	}
-	f.adopted = time.Now()
-	f.session.countAdopting(1)
-	defer f.session.countAdopting(-1)
 	if which&inRules != 0 {
 		if _, err := f.rules.List(ctx); err != nil {
 			return 0, err
@@ -115,8 +106,6 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (role sdk.Role, e
 	for _, p := range f.Installed() {
 		f.mark = max(f.mark, p.mark&^tagMask)
 	}
-	f.recountDue = which != frame.All
-	f.prepareDue = f.prepareDue || which == frame.All
 	return role, nil
 }
 
@@ -149,11 +138,10 @@ func (f *family) Node(n sdk.Node) error {
 		f.setAddresses(addrs)
 		f.addrsChanged = false
 	}
-	if f.prepareDue || !n.Equal(f.node.node) { // otherwise only addresses have changed
-		if err := f.session.prepare(f); err != nil {
+	if t := f.session.options.timeouts(); t != (timeouts{}) && f.node.family == sdk.IPv4 { // both families have the same
+		if err := f.kernel.SetTimeouts(t); err != nil {
 			return err
 		}
-		f.prepareDue = false
 	}
 	f.node = nodeConfig{family: f.node.family, node: n, addrs: f.nodePortAddrs(n), scheduler: f.session.options.Scheduler}
 	f.rulesChanged = true
@@ -302,10 +290,6 @@ func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	}
 	if f.role == sdk.Active {
 		f.kubeProxyRules, f.kubeProxySets = nil, nil
-	}
-	if f.recountDue && len(failed) == 0 {
-		f.objects.recount()
-		f.recountDue = false // later differences are due to other programs
 	}
 	return failed, nil
 }

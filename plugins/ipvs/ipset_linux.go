@@ -86,11 +86,6 @@ func (i *ipset) Remove(e entry) error {
 	return nil
 }
 
-// Has reports whether an entry exists.
-func (i *ipset) Has(e entry) (bool, error) {
-	return kernelset.Has(e.set.name(e.family), kernelEntry(e, note{}))
-}
-
 // Count returns the number of members of a set. It lists the set without its members, because the number is in
 // the header.
 func (i *ipset) Count(s set, f sdk.Family) (int, error) {

@@ -55,7 +55,6 @@ type setKeeper interface {
 	Sets(context.Context) (map[sdk.Family]setsOf, error)
 	Add(entry, note) error
 	Remove(entry) error
-	Has(entry) (bool, error)
 	Count(set, sdk.Family) (int, error)              // number of members
 	Restore(ctx context.Context, lines string) error // for many changes at once
 	Hold(*os.File)                                   // the file that programs inherit

@@ -129,43 +129,22 @@ type session struct {
 	env      frame.Env
 	families []*family
 
-	mu       sync.Mutex // guards kernel and the fields below while the families adopt concurrently
-	adopting int        // number of families that adopt now
-	shared   reading    // the last reading; empty while no family adopts
-	began    time.Time  // when the last reading began
+	wake chan struct{} // wakes the frame to probe at once
 
-	writer bool
-	wake   chan struct{} // wakes the frame to probe at once
+	mu sync.Mutex // guards kernel while the families adopt concurrently
 }
 
-// read returns what both families share. A reading covers both families, so one that began after since is used
-// again.
-func (s *session) read(ctx context.Context, since time.Time) (v reading, err error) {
+// read reads the kernel. The families adopt concurrently, but the kernel takes one request at a time.
+func (s *session) read(ctx context.Context) (reading, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.began.After(since) {
-		began := time.Now()
-		if v, err = s.kernel.read(ctx); err != nil {
-			return v, err
-		}
-		s.shared, s.began = v, began
-	}
-	return s.shared, nil
-}
-
-// countAdopting adds n to the number of families that adopt. The last one drops the reading, which is large.
-func (s *session) countAdopting(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.adopting += n; s.adopting == 0 {
-		s.shared, s.began = reading{}, time.Time{}
-	}
+	return s.kernel.read(ctx)
 }
 
 // hold passes the lock (nil: none) to the programs that write. While this process is the writer, the kernel
 // reports changes of addresses to it.
 func (s *session) hold(lock *ledger.Lock) {
-	if s.writer = lock != nil; s.writer {
+	if lock != nil {
 		s.kernel.Hold(lock.File())
 		s.kernel.Subscribe(s.wake)
 	} else {
@@ -182,17 +161,6 @@ func (s *session) recordAddrChanges() {
 		f.eventsMissed = f.eventsMissed || changes.missed
 		f.addrLost = f.addrLost || slices.ContainsFunc(changes.lost, func(a netip.Addr) bool { return f.objects.bound[a] })
 	}
-}
-
-// prepare configures IPVS itself. It runs once for both families, before any Service is written.
-func (s *session) prepare(f *family) error {
-	if !s.writer || f != s.families[0] {
-		return nil
-	}
-	if t := s.options.timeouts(); t != (timeouts{}) {
-		return s.kernel.SetTimeouts(t)
-	}
-	return nil
 }
 
 // options are the plugin's options in the host's config file.
