@@ -190,16 +190,10 @@ func (o *objects) revert(c change) error {
 		back.Op = reconcile.Remove
 	}
 	up, down := serverSteps(back)
-	for _, s := range append(up, down...) {
-		if err := o.kernel.do(s); err != nil {
-			return fmt.Errorf("%s: %w", s, err)
-		}
-	}
-	return nil
+	return o.kernel.do(append(up, down...)...)
 }
 
-// send sends steps, of which the kernel may refuse some. It repeats a refused step alone, which ignores the
-// errors for changes that were already made.
+// send sends steps, of which the kernel may refuse some.
 func (o *objects) send(steps []step, refused map[key]error) error {
 	steps = slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return refused[key{kind: ofServer, server: s.service}] != nil })
 	if len(steps) == 0 {
@@ -214,10 +208,8 @@ func (o *objects) send(steps []step, refused map[key]error) error {
 		if answers[i] == nil || refused[at] != nil {
 			continue
 		}
-		if err := o.kernel.do(s); err != nil {
-			if refused[at], err = blame(s, err); err != nil {
-				return err
-			}
+		if refused[at], err = blame(s, answers[i]); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -227,7 +219,7 @@ func (o *objects) send(steps []step, refused map[key]error) error {
 // process has wrong knowledge of the kernel, is returned as fatal: it belongs to no single virtual server.
 func blame(s step, err error) (refusal, fatal error) {
 	switch {
-	case s.verb == removeService, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH):
+	case s.verb == removeService, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH), errors.Is(err, syscall.EEXIST):
 		return nil, fmt.Errorf("%s: %w", s, err)
 	case errors.Is(err, syscall.ENOENT) && (s.verb == addService || s.verb == setService):
 		err = noScheduler(s.scheduler)

@@ -26,7 +26,7 @@ import (
 // address, and if the masquerade rules were removed first, replies would come from an address that the client
 // does not know. Sets are last because rules refer to them.
 func (p *plugin) sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
-	k, err := p.machine.openPresent(ctx)
+	k, err := p.machine.open(true)
 	if err != nil {
 		return nil, err
 	}

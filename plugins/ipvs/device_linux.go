@@ -22,12 +22,18 @@ import (
 
 // links implements linker by netlink.
 type links struct {
-	handle  *netlink.Handle
-	ours    netlink.Link // our device; nil if it was not found
-	monitor *monitor     // nil: not subscribed
+	handle *netlink.Handle
+	ours   netlink.Link // our device; nil if it was not found
 
 	local    []netip.Addr // the last listing of the kernel's local routing table without our device, sorted
 	listedAt time.Time
+
+	end  chan struct{}   // closed by Unsubscribe; nil: not subscribed
+	wake chan<- struct{} // buffered, capacity 1
+
+	mu     sync.Mutex // guards the fields below
+	events []netlink.AddrUpdate
+	missed bool // some events were lost
 }
 
 func (l *links) Close() error {
@@ -38,33 +44,64 @@ func (l *links) Close() error {
 
 // Unsubscribe ends what Subscribe began.
 func (l *links) Unsubscribe() {
-	if l.monitor != nil {
-		l.monitor.close()
-		l.monitor = nil
+	if l.end != nil {
+		close(l.end)
+		l.end = nil
 	}
 }
 
-// Subscribe asks the kernel for events about addresses, unless it was asked already.
+// Subscribe asks the kernel for events about addresses on all devices, in the network namespace of the calling
+// thread, unless it was asked already. Unsubscribe ends two goroutines of the netlink library, and the goroutine
+// of Subscribe ends after them.
 func (l *links) Subscribe(wake chan<- struct{}) {
-	if l.monitor == nil {
-		l.monitor = subscribe(wake)
+	if l.end != nil {
+		return
 	}
+	end, updates := make(chan struct{}), make(chan netlink.AddrUpdate, 64)
+	l.end, l.wake = end, wake
+	options := netlink.AddrSubscribeOptions{ReceiveBufferSize: 8 << 20, ReceiveBufferForceSize: true}
+	err := netlink.AddrSubscribeWithOptions(updates, end, options)
+	l.mu.Lock()
+	l.events, l.missed = nil, l.missed || err != nil
+	l.mu.Unlock()
+	if err != nil {
+		return
+	}
+	go func() { // ends with Unsubscribe, or when the kernel dropped events
+		for u := range updates {
+			l.mu.Lock()
+			l.events = append(l.events, u)
+			l.mu.Unlock()
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		select {
+		case <-end:
+		default:
+			l.missed = true
+		}
+	}()
 }
 
-// Changes returns the changes since the last call. It replaces a monitor that lost events, because that
-// receives no more.
+// Changes returns the changes since the last call. After lost events it subscribes again, because no more arrive.
 func (l *links) Changes() addrChanges {
-	if l.monitor == nil {
+	if l.end == nil {
 		return addrChanges{missed: true, moved: true}
 	}
-	updates, missed := l.monitor.take()
+	l.mu.Lock()
+	events, missed := l.events, l.missed
+	l.events, l.missed = nil, false
+	l.mu.Unlock()
 	h := addrChanges{missed: missed, moved: missed}
 	if missed {
-		wake := l.monitor.wake
 		l.Unsubscribe()
-		l.Subscribe(wake)
+		l.Subscribe(l.wake)
 	}
-	for _, u := range updates {
+	for _, u := range events {
 		addr, ok := netip.AddrFromSlice(u.LinkAddress.IP)
 		addr = addr.Unmap()
 		switch _, known := slices.BinarySearchFunc(l.local, addr, netip.Addr.Compare); {
@@ -199,61 +236,3 @@ func address(addr netip.Addr, flags int) *netlink.Addr {
 	}
 	return a
 }
-
-// A monitor receives the kernel's events about addresses on all devices. close ends two goroutines of the
-// netlink library, and the monitor's own goroutine ends after them.
-type monitor struct {
-	done chan struct{}
-	wake chan<- struct{} // buffered, capacity 1
-
-	mu      sync.Mutex // guards changes and missed
-	changes []netlink.AddrUpdate
-	missed  bool // some events were lost
-}
-
-// maxChanges is the maximum number of stored events. After more, all addresses are listed again.
-const maxChanges = 1 << 16
-
-// subscribe starts a monitor in the network namespace of the calling thread.
-func subscribe(wake chan<- struct{}) *monitor {
-	m := &monitor{done: make(chan struct{}), wake: wake}
-	updates := make(chan netlink.AddrUpdate, 64)
-	options := netlink.AddrSubscribeOptions{ReceiveBufferSize: 8 << 20, ReceiveBufferForceSize: true}
-	if netlink.AddrSubscribeWithOptions(updates, m.done, options) != nil {
-		m.missed = true
-		return m
-	}
-	go func() { // ends with close, or when the kernel dropped events
-		for u := range updates {
-			m.onEvent(u)
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.missed = true
-	}()
-	return m
-}
-
-// onEvent stores a change and wakes the frame.
-func (m *monitor) onEvent(u netlink.AddrUpdate) {
-	m.mu.Lock()
-	if m.missed = m.missed || len(m.changes) == maxChanges; !m.missed {
-		m.changes = append(m.changes, u)
-	}
-	m.mu.Unlock()
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the changes since the last call, and whether some were lost.
-func (m *monitor) take() ([]netlink.AddrUpdate, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	changes := m.changes
-	m.changes = nil
-	return changes, m.missed
-}
-
-func (m *monitor) close() { close(m.done) }

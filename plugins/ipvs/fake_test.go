@@ -83,10 +83,9 @@ func newFake(t *testing.T) *fake {
 func (f *fake) edges() machine {
 	k := kernel{f, f, fakeLinks{f}}
 	return machine{
-		probe:       func(context.Context, options) error { return nil },
-		release:     func() string { return "6.1" },
-		open:        func() (kernel, error) { return k, nil },
-		openPresent: func(context.Context) (kernel, error) { return k, nil },
+		probe:   func(context.Context, options) error { return nil },
+		release: func() string { return "6.1" },
+		open:    func(bool) (kernel, error) { return k, nil },
 		rules: func(context.Context, string, func(string)) ([]iptables.Tool, error) {
 			return []iptables.Tool{f.tool(sdk.IPv4), f.tool(sdk.IPv6)}, nil
 		},

@@ -197,39 +197,27 @@ func (f *family) Render(svc sdk.Service, had *piece) (*piece, error) {
 func (f *family) Plan() frame.Plan {
 	p := pending{family: f, objects: f.Reconciler.Plan()}
 	if f.rulesChanged {
-		p.before, p.after = f.planRules()
+		p.rules, p.lead = f.planRules()
 	}
 	return p
 }
 
-// A rulesWrite is one write of rules: jumps, and the chains that they lead to.
-type rulesWrite struct {
-	jumps []iptables.Jump
-	steps []string // descriptions of the changes; empty: nothing to write
-}
-
-// planRules plans two writes of rules. before has the rules of every role and is written before the objects;
-// it also removes jumps that the role must not have. after adds the jumps that lead new connections to this
-// dataplane and is written after the objects, if the role is Active.
-func (f *family) planRules() (before, after rulesWrite) {
-	before.jumps, after.jumps = permanentJumps(), allJumps()
+// planRules plans the rules of every role, which are written before the objects, and returns the steps. It also
+// removes jumps that the role must not have. lead reports whether jumps that lead new connections to this
+// dataplane are to be added after the objects.
+func (f *family) planRules() (steps []string, lead bool) {
+	jumps := permanentJumps()
 	if f.role == sdk.Active {
-		before.jumps = append(before.jumps, slices.DeleteFunc(activeJumps(), func(j iptables.Jump) bool { return !f.rules.HasJump(j) })...)
+		jumps = append(jumps, slices.DeleteFunc(activeJumps(), func(j iptables.Jump) bool { return !f.rules.HasJump(j) })...)
 	}
 	f.rules.SetFixed(f.node.chains())
-	f.rules.SetJumps(before.jumps, allJumps())
-	before.steps = f.rules.Plan().Steps()
-	if f.role == sdk.Active && len(before.jumps) < len(after.jumps) {
-		after.steps = []string{"lead new connections to " + servicesChain}
-	}
-	return before, after
+	f.rules.SetJumps(jumps, allJumps())
+	return f.rules.Plan().Steps(), f.role == sdk.Active && len(jumps) < len(allJumps())
 }
 
-// writeRules writes rules. It also applies an empty plan, which ends the suspicion that correct rules differ.
-func (f *family) writeRules(ctx context.Context, r rulesWrite) error {
-	if len(r.steps) > 0 {
-		f.rules.SetJumps(r.jumps, allJumps())
-	}
+// writeRules writes the planned rules. It also applies an empty plan, which ends the suspicion that correct rules
+// differ.
+func (f *family) writeRules(ctx context.Context) error {
 	_, err := f.rules.Plan().Apply(ctx)
 	return err
 }
@@ -238,9 +226,10 @@ func (f *family) writeRules(ctx context.Context, r rulesWrite) error {
 // connections here are added last and removed first. If kube-proxy in ipvs mode served before, its addresses
 // and virtual servers are adopted before its rules are removed.
 type pending struct {
-	family        *family
-	before, after rulesWrite
-	objects       reconcile.Plan[*piece, key, value]
+	family  *family
+	rules   []string // steps of the rules to write first
+	lead    bool     // lead new connections here
+	objects reconcile.Plan[*piece, key, value]
 }
 
 // kubeProxyLeftovers returns what removes kube-proxy's rules, and its sets, once this dataplane is Active in
@@ -255,7 +244,11 @@ func (p pending) kubeProxyLeftovers() (rules iptables.Plan, sets []string) {
 // Steps describes the plan.
 func (p pending) Steps() []string {
 	rules, sets := p.kubeProxyLeftovers()
-	steps := slices.Concat(p.before.steps, p.objects.Steps(), p.after.steps, rules.Steps())
+	steps := append(p.rules, p.objects.Steps()...)
+	if p.lead {
+		steps = append(steps, "lead new connections to "+servicesChain)
+	}
+	steps = append(steps, rules.Steps()...)
 	if len(sets) > 0 {
 		steps = append(steps, "remove sets "+strings.Join(sets, " "))
 	}
@@ -268,13 +261,14 @@ func (p pending) RemovedUDP() []netip.AddrPort { return p.objects.RemovedUDP() }
 // Apply writes the plan.
 func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	f := p.family
-	f.objects.writeRules = func(ctx context.Context) error { return f.writeRules(ctx, p.before) }
+	f.objects.writeRules = f.writeRules
 	failed, err := p.objects.Apply(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(p.after.steps) > 0 {
-		if err := f.writeRules(ctx, p.after); err != nil {
+	if p.lead {
+		f.rules.SetJumps(allJumps(), allJumps())
+		if err := f.writeRules(ctx); err != nil {
 			return nil, err
 		}
 	}

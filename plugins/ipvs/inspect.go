@@ -18,7 +18,7 @@ import (
 // Inspect reports the frontends in our sets, and the destinations of their virtual servers. It runs while other
 // calls run, so it opens its own handle to the kernel and uses no state that these calls change.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
-	k, err := p.machine.open()
+	k, err := p.machine.open(false)
 	if err != nil {
 		return err
 	}

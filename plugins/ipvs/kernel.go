@@ -27,7 +27,7 @@ type balancer interface {
 	Services() (map[serviceKey]state, error) // all of them, including those of other programs
 
 	// Send sends up to maxSteps steps and returns the kernel's answer for each. Unlike in the other methods, a
-	// change that was already made is an error.
+	// change that was already made is an error, because it shows that this process has wrong knowledge of the kernel.
 	Send([]step) ([]error, error)
 
 	// Exists reports whether a virtual server exists.
@@ -104,24 +104,20 @@ type kernel struct {
 	linker
 }
 
-// do sends one step. A change that was already made is no error.
-func (k kernel) do(s step) error {
-	answers, err := k.Send([]step{s})
-	if err != nil {
-		return err
+// do sends steps. A change that was already made is no error.
+func (k kernel) do(all ...step) error {
+	for steps := range slices.Chunk(all, maxSteps) {
+		answers, err := k.Send(steps)
+		if err != nil {
+			return err
+		}
+		for i, err := range answers {
+			if err != nil && !errors.Is(err, syscall.EEXIST) && !errors.Is(err, syscall.ESRCH) && !errors.Is(err, syscall.ENOENT) {
+				return fmt.Errorf("%s: %w", steps[i], err)
+			}
+		}
 	}
-	switch err := answers[0]; {
-	case errors.Is(err, syscall.EEXIST) && s.verb == addService:
-		s.verb = setService
-		return k.do(s)
-	case errors.Is(err, syscall.EEXIST) && s.verb == addDest:
-		s.verb = weighDest
-		return k.do(s)
-	case errors.Is(err, syscall.ESRCH) && s.verb == removeService, errors.Is(err, syscall.ENOENT) && s.verb == removeDest:
-		return nil
-	default:
-		return err
-	}
+	return nil
 }
 
 // of returns the addresses of one family.
@@ -139,8 +135,7 @@ type machine struct {
 	probe   func(context.Context, options) error // returns a *sdk.Refusal that says what the machine lacks
 	release func() string                        // the kernel's release
 
-	open        func() (kernel, error)                // opens the complete kernel
-	openPresent func(context.Context) (kernel, error) // opens the parts that exist; others are nil
+	open func(present bool) (kernel, error) // with present only the parts that exist; others are nil
 
 	rules      func(ctx context.Context, backend string, note func(string)) ([]iptables.Tool, error) // "auto": the backend that the node uses
 	toolsInUse func(context.Context, sdk.Family) []iptables.Tool                                     // programs of backends that may have rules

@@ -24,7 +24,6 @@ func thisMachine() machine {
 		probe:       probe,
 		release:     release,
 		open:        openKernel,
-		openPresent: openPresent,
 		rules:       iptables.OpenAll,
 		toolsInUse:  iptables.ToolsInUse,
 		forget:      conntrack.Forget,
@@ -42,40 +41,26 @@ func release() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// openKernel opens handles to the kernel in the network namespace of the calling thread.
-func openKernel() (kernel, error) {
-	balancer, err := openBalancer()
-	if err != nil {
-		return kernel{}, err
-	}
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		balancer.Close()
-		return kernel{}, fmt.Errorf("open netlink: %w", err)
-	}
-	return kernel{balancer, new(ipset), &links{handle: handle}}, nil
-}
-
-// openPresent opens handles to the parts of the kernel that this node has. Cleanup must not load the IPVS module only
-// to find that there is nothing to remove.
-func openPresent(ctx context.Context) (kernel, error) {
+// openKernel opens handles to the kernel in the network namespace of the calling thread; with present only to the
+// parts that this node has: Cleanup must not load the IPVS module only to find that there is nothing to remove.
+func openKernel(present bool) (kernel, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return kernel{}, fmt.Errorf("open netlink: %w", err)
 	}
 	k := kernel{linker: &links{handle: handle}}
-	if isIPVSLoaded() {
+	if !present || isIPVSLoaded() {
 		balancer, err := openBalancer()
 		if err != nil {
-			k.close()
+			handle.Close()
 			return kernel{}, err
 		}
 		k.balancer = balancer
 	}
-	if _, err := exec.LookPath("ipset"); err == nil {
+	if _, err := exec.LookPath("ipset"); err == nil || !present {
 		k.setKeeper = new(ipset)
 	}
-	return k, ctx.Err()
+	return k, nil
 }
 
 // probe checks whether this node can run the mode. If not, it returns a *sdk.Refusal that says what to do.

@@ -14,8 +14,7 @@ var onlyLinux = &sdk.Refusal{Why: "only Linux has IPVS"}
 
 func thisMachine() machine {
 	return machine{
-		probe:       func(context.Context, options) error { return onlyLinux },
-		openPresent: func(context.Context) (kernel, error) { return kernel{}, onlyLinux },
-		open:        func() (kernel, error) { return kernel{}, onlyLinux },
+		probe: func(context.Context, options) error { return onlyLinux },
+		open:  func(bool) (kernel, error) { return kernel{}, onlyLinux },
 	}
 }

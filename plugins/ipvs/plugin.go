@@ -98,7 +98,7 @@ func (p *plugin) reachKernel(ctx context.Context, o options) error {
 		return err
 	}
 	if p.kernel == (kernel{}) {
-		k, err := p.machine.open()
+		k, err := p.machine.open(false)
 		if err != nil {
 			return err
 		}

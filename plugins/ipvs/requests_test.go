@@ -231,7 +231,7 @@ func TestSchedulerLoadedLater(t *testing.T) {
 func TestWithoutPermission(t *testing.T) {
 	f := newFake(t)
 	m := f.edges()
-	m.open = func() (kernel, error) { return kernel{denying{f}, f, fakeLinks{f}}, nil }
+	m.open = func(bool) (kernel, error) { return kernel{denying{f}, f, fakeLinks{f}}, nil }
 	_, err := newPlugin(t.TempDir(), m).Configure(t.Context(), sdk.Setup{})
 	if refusal := new(sdk.Refusal); !errors.As(err, &refusal) || !strings.Contains(refusal.Try, "NET_ADMIN") {
 		t.Errorf("Configure returned %v", err)
