@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/test/cluster"
 )
@@ -37,7 +35,8 @@ func TestKernelIPVSAfterKubeProxy(t *testing.T) {
 	t.Setenv("POINTSMAN_APISERVER", peer(t, "kube-apiserver"))
 	c := cluster.Start(t, cluster.Options{})
 	s, stage := n.showScenario("dual-stack")
-	c.Load(append(objects(t, s.Manifests), thisNode(s.Node))...)
+	c.Load(objects(t, s.Manifests)...)
+	cluster.AddNode(t, c.Client(), "n1", 0, s.Node.Addrs...)
 
 	t.Run("cleanup", func(t *testing.T) { n.on(t).expectCleanup(proxy, c, s, stage) })
 	t.Run("takeover", func(t *testing.T) { n.on(t).expectTakeover(proxy, c, s, stage) })
@@ -163,23 +162,8 @@ func (n *node) expectKept(kept map[sdktest.Flow]sdktest.Answer) {
 // kubeProxy runs the real kube-proxy until stop is called; what it wrote stays.
 func (n *node) kubeProxy(binary string, c *cluster.Cluster) (stop func()) {
 	n.Helper()
-	_, stop = n.startKubeProxy(binary, c)
-	n.until("kube-proxy has written its rules", func() error {
-		for program, last := range map[string]string{"iptables-legacy-save": "KUBE-CLUSTER-IP", "ip6tables-legacy-save": "KUBE-6-CLUSTER-IP"} {
-			if rules := n.shell(program); !strings.Contains(rules, "--match-set "+last+" dst,dst -j ACCEPT") {
-				return fmt.Errorf("%s prints\n%s", program, rules)
-			}
-		}
-		return nil
-	})
-	return stop
-}
-
-func (n *node) startKubeProxy(binary string, c *cluster.Cluster, more ...string) (pid int, stop func()) {
-	n.Helper()
-	cmd := exec.Command(binary, append([]string{"--kubeconfig=" + c.Kubeconfig(cluster.Token(cluster.Admin), ""), "--proxy-mode=ipvs", "--hostname-override=n1",
-		"--cluster-cidr=10.180.0.0/24,fd00:10:180::/64", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
-		"--healthz-bind-address=127.0.0.1:" + freePort(n.TB), "--metrics-bind-address=127.0.0.1:" + freePort(n.TB)}, more...)...)
+	cmd := exec.Command(binary, "--kubeconfig="+c.Kubeconfig(cluster.Token(cluster.Admin), ""), "--proxy-mode=ipvs", "--hostname-override=n1",
+		"--cluster-cidr=10.180.0.0/24,fd00:10:180::/64", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s")
 	cmd.Env = append(os.Environ(), "PATH="+legacyNames(n.TB)+":"+os.Getenv("PATH"))
 	log, err := os.Create(filepath.Join(n.TempDir(), "kube-proxy.log"))
 	if err != nil {
@@ -189,7 +173,6 @@ func (n *node) startKubeProxy(binary string, c *cluster.Cluster, more ...string)
 	if err := cmd.Start(); err != nil {
 		n.Fatal(err)
 	}
-	n.Cleanup(func() { stop() })
 	stop = sync.OnceFunc(func() {
 		if n.Failed() {
 			_ = cmd.Process.Signal(syscall.SIGQUIT) // a loaded guest logs why it takes so long
@@ -203,7 +186,16 @@ func (n *node) startKubeProxy(binary string, c *cluster.Cluster, more ...string)
 			n.Logf("kube-proxy: %s", text)
 		}
 	})
-	return cmd.Process.Pid, stop
+	n.Cleanup(stop)
+	n.until("kube-proxy has written its rules", func() error {
+		for program, last := range map[string]string{"iptables-legacy-save": "KUBE-CLUSTER-IP", "ip6tables-legacy-save": "KUBE-6-CLUSTER-IP"} {
+			if rules := n.shell(program); !strings.Contains(rules, "--match-set "+last+" dst,dst -j ACCEPT") {
+				return fmt.Errorf("%s prints\n%s", program, rules)
+			}
+		}
+		return nil
+	})
+	return stop
 }
 
 // cleanup runs the plugin's verb, and returns its output.
@@ -263,17 +255,6 @@ func legacyNames(t testing.TB) string {
 	return dir
 }
 
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
-
 // objects returns what manifests describe.
 func objects(t testing.TB, manifests []byte) []metav1.Object {
 	t.Helper()
@@ -297,13 +278,4 @@ func objects(t testing.TB, manifests []byte) []metav1.Object {
 			all = append(all, o)
 		}
 	}
-}
-
-// thisNode returns the node as a cluster describes it.
-func thisNode(n sdk.Node) *corev1.Node {
-	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	for _, addr := range n.Addrs {
-		o.Status.Addresses = append(o.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
-	}
-	return o
 }

@@ -63,14 +63,9 @@ func (n *node) thereAndBack(other string) {
 // expectNothingLeft checks that a command prints nothing of the old mode.
 func (n *node) expectNothingLeft(command string) {
 	n.Helper()
-	if left := output("sh", "-c", command); left != "" {
+	if left, _ := exec.Command("sh", "-c", command).CombinedOutput(); len(left) > 0 {
 		n.Errorf("%s still lists objects of the former mode: %s", command, left)
 	}
-}
-
-func output(name string, args ...string) string {
-	out, _ := exec.Command(name, args...).CombinedOutput()
-	return strings.TrimSpace(string(out))
 }
 
 // swap changes the mode under load, and returns when the old mode has been removed.

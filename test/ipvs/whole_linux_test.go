@@ -100,8 +100,8 @@ func (n *node) start() {
 	n.serving()
 }
 
-// launch starts the host with additional environment variables.
-func (n *node) launch(env ...string) {
+// launch starts the host.
+func (n *node) launch() {
 	n.Helper()
 	log, err := os.OpenFile(filepath.Join(n.dir, "host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -109,7 +109,7 @@ func (n *node) launch(env ...string) {
 	}
 	defer log.Close()
 	n.cmd = exec.Command(filepath.Join(n.bin, "pointsman"), "run", "--config", filepath.Join(n.dir, "host.yaml"))
-	n.cmd.Stdout, n.cmd.Stderr, n.cmd.Env = log, log, append(os.Environ(), env...)
+	n.cmd.Stdout, n.cmd.Stderr = log, log
 	if err := n.cmd.Start(); err != nil {
 		n.Fatal(err)
 	}
@@ -141,12 +141,7 @@ const timeout = 10 * time.Minute
 
 func (n *node) until(what string, is func() error) {
 	n.Helper()
-	n.within(timeout, what, is)
-}
-
-func (n *node) within(limit time.Duration, what string, is func() error) {
-	n.Helper()
-	eventually.SucceedsWithin(n, limit, what, is)
+	eventually.SucceedsWithin(n, timeout, what, is)
 }
 
 // stop ends the host as a shutdown of the node would: its plugin ends with it.
@@ -170,9 +165,6 @@ func (n *node) end() {
 	if n.Failed() && n.cmd != nil {
 		st, err := n.Status(context.Background())
 		n.Logf("the host says: %+v, %v", st, err)
-		for mode, pid := range n.plugins() {
-			n.Logf("%s waits in\n%s", mode, output("sh", "-c", fmt.Sprintf("cat /proc/%d/task/*/stack", pid)))
-		}
 		_ = n.cmd.Process.Signal(syscall.SIGQUIT) // a loaded guest logs why it takes so long
 	}
 	n.stop()
@@ -249,25 +241,15 @@ func (n *node) expectExplained(words ...string) {
 // plugin returns the process of the dataplane.
 func (n *node) plugin() int {
 	n.Helper()
-	for _, pid := range n.plugins() {
-		return pid
+	links, _ := filepath.Glob("/proc/[0-9]*/exe") // the pattern is valid
+	for _, link := range links {
+		if exe, _ := os.Readlink(link); filepath.Base(exe) == "pointsman-dataplane-ipvs" { // none of a process that has ended
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+			return pid
+		}
 	}
 	n.Fatal("there is no plugin")
 	return 0
-}
-
-// plugins returns the processes of dataplanes, by mode.
-func (n *node) plugins() map[string]int {
-	const name = "pointsman-dataplane-"
-	found := make(map[string]int)
-	links, _ := filepath.Glob("/proc/[0-9]*/exe") // the pattern is valid
-	for _, link := range links {
-		exe, _ := os.Readlink(link) // none of a process that has ended
-		if _, mode, ok := strings.Cut(filepath.Base(exe), name); ok {
-			found[mode], _ = strconv.Atoi(filepath.Base(filepath.Dir(link)))
-		}
-	}
-	return found
 }
 
 // TestKernelIPVSWholeProduct tests from manifests to packets: changes in the folder change where packets go, and
