@@ -3,7 +3,6 @@
 package ipvs
 
 import (
-	"context"
 	"os"
 	"slices"
 	"strconv"
@@ -27,30 +26,6 @@ func scale() int {
 	return 10000
 }
 
-// startLoaded returns a dataplane on this kernel that serves n Services with two endpoints each, and the time that its first
-// update took.
-func startLoaded(b *testing.B, n int, role sdk.Role) (*plugin, time.Duration) {
-	b.Helper()
-	p := newPlugin(b.TempDir(), thisMachine())
-	b.Cleanup(func() {
-		if _, err := p.Cleanup(context.Background(), sdk.Leftovers{}); err != nil {
-			b.Error(err)
-		}
-		p.Close()
-	})
-	if _, err := p.Configure(b.Context(), sdk.Setup{}); err != nil {
-		b.Fatal(err)
-	}
-	began := time.Now()
-	if result, err := p.Sync(b.Context(), many(n).Update(1)); err != nil || len(result.Failed) > 0 {
-		b.Fatal(err, len(result.Failed))
-	}
-	if err := p.SetRole(b.Context(), role); err != nil {
-		b.Fatal(err)
-	}
-	return p, time.Since(began)
-}
-
 // BenchmarkKernelOneEndpoint adds and removes one endpoint, first with few Services and then with ten times as many. It
 // compares the medians, because some of the hundreds of changes coincide with a round of the monitor or with other work
 // of the machine.
@@ -71,7 +46,16 @@ const changes = 500
 // timeChanges returns the duration of each of many changes of one endpoint among n Services.
 func timeChanges(b *testing.B, n int) []time.Duration {
 	b.Helper()
-	p, _ := startLoaded(b, n, sdk.Active)
+	p := newPlugin(b.TempDir(), thisMachine())
+	if _, err := p.Configure(b.Context(), sdk.Setup{}); err != nil {
+		b.Fatal(err)
+	}
+	if result, err := p.Sync(b.Context(), many(n).Update(1)); err != nil || len(result.Failed) > 0 {
+		b.Fatal(err, len(result.Failed))
+	}
+	if err := p.SetRole(b.Context(), sdk.Active); err != nil {
+		b.Fatal(err)
+	}
 	svc := many(n).Services[n/2]
 	took := make([]time.Duration, changes)
 	for i := range took {
@@ -89,7 +73,9 @@ func timeChanges(b *testing.B, n int) []time.Duration {
 	if _, err := p.Cleanup(b.Context(), sdk.Leftovers{}); err != nil {
 		b.Fatal(err)
 	}
-	p.Close()
+	if err := p.Close(); err != nil {
+		b.Fatal(err)
+	}
 	return took
 }
 

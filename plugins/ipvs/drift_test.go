@@ -33,11 +33,7 @@ func TestRestoresWhatOthersRemove(t *testing.T) {
 		{"all virtual servers", func(f *fake) { clear(f.services) }, nil},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			l := newInstance(t)
-			if err := l.full(many(3)); err != nil {
-				t.Fatal(err)
-			}
-			l.role(sdk.Active)
+			l := start(t, many(3))
 			before := ""
 			l.exclusively(func() {
 				before = l.fake.snapshot()
@@ -61,11 +57,7 @@ func TestRestoresWhatOthersRemove(t *testing.T) {
 // A suspected difference in the rules leads to one read of the tables. If the rules are unchanged, the suspicion ends
 // and no repair is counted.
 func TestSuspicionEndsWithoutRepair(t *testing.T) {
-	l := newInstance(t)
-	if err := l.full(many(1)); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
+	l := start(t, many(1))
 	rules := l.plugin.session.families[0].rules
 	doubt := ""
 	l.exclusively(func() {
@@ -97,12 +89,8 @@ func (l *instance) compareRules() {
 // Entries that another program adds to a set are removed. The member count is updated after each repair, so an entry
 // that is added later is detected, also if an update was written in between.
 func TestRemovesForeignEntries(t *testing.T) {
-	l := newInstance(t)
 	s := many(3)
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
+	l := start(t, s)
 	entries := func() map[string]string { return l.fake.sets["PM-CLUSTER-IP"].entries }
 	for i := range 3 {
 		strange := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 30, 9, byte(i)}), 80)
@@ -123,12 +111,8 @@ func TestRemovesForeignEntries(t *testing.T) {
 
 // A new address of the node for which no event arrived is found by the next listing, and node ports are served there.
 func TestFindsAddressesWithoutAnEvent(t *testing.T) {
-	l := newInstance(t)
 	s := many(1)
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
+	l := start(t, s)
 	vip, added := s.Services[0].Frontends[0].Addr.Addr(), netip.MustParseAddr("192.0.2.77")
 	if !s.Node.TakesNodePorts(added) {
 		t.Fatalf("%s takes no node ports", added)
@@ -149,12 +133,8 @@ func TestFindsAddressesWithoutAnEvent(t *testing.T) {
 
 // An audit finds destinations that another program has changed.
 func TestAuditsFindChangedDestinations(t *testing.T) {
-	l := newInstance(t)
 	s := needMarks(20)
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
+	l := start(t, s)
 	same := func() bool {
 		now, err := l.plugin.session.families[0].audit()
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
@@ -62,7 +63,7 @@ func newFake(t *testing.T) *fake {
 		tables: make(map[sdk.Family]iptables.Tables), stale: make(map[sdk.Family]conntrack.Served),
 	}
 	for _, of := range families {
-		f.tables[of] = make(iptables.Tables)
+		f.tables[of] = rulestest.NewFake().Tables
 	}
 	old := machine{parameters: f.folder, release: func() string { return "5.4" }}
 	for _, s := range old.settings(sdk.Node{}, options{StrictARP: true}) {
@@ -158,95 +159,65 @@ func (s *fakeService) loads() map[netip.AddrPort]load {
 
 // Send executes the steps one after another, as the kernel does.
 func (f *fake) Send(steps []step) ([]error, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	answers := make([]error, len(steps))
 	for i, s := range steps {
-		switch s.verb {
-		case addService, setService:
-			answers[i] = f.SetService(s.service, s.scheduling)
-		case removeService:
-			answers[i] = f.RemoveService(s.service)
-		case addDest, weighDest:
-			answers[i] = f.AddDest(s.service, s.dest, s.weight)
-		case removeDest:
-			answers[i] = f.RemoveDest(s.service, s.dest)
-		}
+		answers[i] = f.step(s)
 	}
 	return answers, nil
 }
 
-func (f *fake) SetService(at serviceKey, h scheduling) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.request("server %s %s", at, h); err != nil {
-		return err
-	}
-	if f.services[at] == nil {
-		f.services[at] = &fakeService{stuck: make(map[netip.Addr]netip.AddrPort), conns: make(map[netip.AddrPort]int)}
-		f.services[at].dests = make(map[netip.AddrPort]int)
-	}
-	f.services[at].scheduling, f.services[at].flags = h, h.flags()
-	return nil
-}
-
-func (f *fake) RemoveService(at serviceKey) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.services, at)
-	return f.request("remove server %s", at)
-}
-
-func (f *fake) AddDest(at serviceKey, dest netip.AddrPort, weight int) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.request("real %s of %s: %d", dest, at, weight); err != nil {
-		return err
-	}
-	if f.services[at] == nil {
-		return syscall.ESRCH
-	}
-	f.services[at].dests[dest] = weight
-	return nil
-}
-
-func (f *fake) RemoveDest(at serviceKey, dest netip.AddrPort) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.request("remove real %s of %s", dest, at); err != nil {
-		return err
-	}
-	if s := f.services[at]; s != nil {
-		delete(s.dests, dest)
-		delete(s.conns, dest)
+func (f *fake) step(s step) error {
+	v := f.services[s.service]
+	switch s.verb {
+	case addService, setService:
+		if err := f.request("server %s %s", s.service, s.scheduling); err != nil {
+			return err
+		}
+		if v == nil {
+			v = &fakeService{stuck: make(map[netip.Addr]netip.AddrPort), conns: make(map[netip.AddrPort]int), dests: make(map[netip.AddrPort]int)}
+			f.services[s.service] = v
+		}
+		v.scheduling, v.flags = s.scheduling, s.flags()
+	case removeService:
+		delete(f.services, s.service)
+		return f.request("remove server %s", s.service)
+	case removeDest:
+		if err := f.request("remove real %s of %s", s.dest, s.service); err != nil || v == nil {
+			return err
+		}
+		delete(v.dests, s.dest)
+		delete(v.conns, s.dest)
+	default:
+		if err := f.request("real %s of %s: %d", s.dest, s.service, s.weight); err != nil {
+			return err
+		}
+		if v == nil {
+			return syscall.ESRCH
+		}
+		v.dests[s.dest] = s.weight
 	}
 	return nil
 }
 
 func (f *fake) Exists(at serviceKey) (bool, error) {
-	_, there, err := f.Loads(at)
-	return there, err
-}
-
-func (f *fake) Loads(at serviceKey) (map[netip.AddrPort]load, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
-	s, there := f.services[at]
-	if !there {
-		return nil, false, nil
-	}
-	return s.loads(), true, nil
+	return f.services[at] != nil, nil
 }
 
 // Table returns the loads of all virtual servers, except those of marks without destinations: the real kernel leaves
 // these out, too.
 func (f *fake) Table() (table, error) {
 	f.mu.Lock()
-	services := slices.Collect(maps.Keys(f.services))
-	f.mu.Unlock()
+	defer f.mu.Unlock()
+	f.reads++
 	all := make(table)
-	for _, at := range services {
-		if at.mark == 0 || len(f.services[at].dests) > 0 {
-			all[at], _, _ = f.Loads(at)
+	for at, s := range f.services {
+		if at.mark == 0 || len(s.dests) > 0 {
+			all[at] = s.loads()
 		}
 	}
 	return all, nil

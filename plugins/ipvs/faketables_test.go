@@ -4,13 +4,12 @@ package ipvs
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
@@ -79,51 +78,19 @@ func (f fakeRules) Save(ctx context.Context, names ...string) (iptables.Tables, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
-	all := make(iptables.Tables)
-	for id, rules := range f.tables[f.family] {
-		if len(names) == 0 || slices.Contains(names, id.Table) {
-			all[id] = slices.Clone(rules)
-		}
-	}
-	return all, ctx.Err()
+	return (&rulestest.Fake{Tables: f.tables[f.family]}).Save(ctx, names...)
 }
 
 func (f fakeRules) Restore(ctx context.Context, s *iptables.Script) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	if err := f.request("rules:\n%s", s); err != nil {
 		return err
 	}
-	table := ""
-	t := f.tables[f.family]
-	for line := range strings.Lines(s.String()) {
-		line = strings.TrimSpace(line)
-		verb, rest, _ := strings.Cut(line, " ")
-		chain, rule, _ := strings.Cut(rest, " ")
-		id := iptables.ID{Table: table, Chain: chain}
-		switch {
-		case line[0] == '*':
-			table = line[1:]
-		case line[0] == ':':
-			t[iptables.ID{Table: table, Chain: verb[1:]}] = nil
-		case verb == "-A":
-			t[id] = append(t[id], iptables.Rule(rule))
-		case verb == "-I":
-			t[id] = slices.Insert(t[id], 0, iptables.Rule(rule))
-		case verb == "-D":
-			i := slices.Index(t[id], iptables.Rule(rule))
-			if i < 0 {
-				return fmt.Errorf("no rule %q in %s", rule, id)
-			}
-			t[id] = slices.Delete(t[id], i, i+1)
-		case verb == "-X":
-			delete(t, id)
-		}
-	}
-	return nil
+	k := rulestest.Fake{Tables: f.tables[f.family]}
+	err := k.Restore(ctx, s)
+	f.tables[f.family] = k.Tables
+	return err
 }
 
 func (f *fake) forget(of sdk.Family, s conntrack.Served) (int, error) {

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -131,68 +129,6 @@ func foreign(t *testing.T) func(context.Context) (string, error) {
 			}
 		}
 		return strings.Join(theirs, "\n"), err
-	}
-}
-
-// Table, which reads all destinations at once, returns the same as a read of each virtual server.
-func TestKernelIPVSTable(t *testing.T) {
-	s := newFixture(t, "")
-	s.packets(s.serve(loadBalancer + "192.0.2.7 > node:30080 = 10.180.1.1:8080 masq\n"))
-	all, err := s.plugin.kernel.Table()
-	if err != nil {
-		t.Fatal(err)
-	}
-	services, err := s.plugin.kernel.Services()
-	if err != nil || len(services) < 6 || len(all) != len(services) {
-		t.Fatalf("Services returns %d virtual servers, %v, and Table %d", len(services), err, len(all))
-	}
-	used := 0
-	for at := range services {
-		s.until(fmt.Sprintf("Table, Loads and the kernel agree about %s", at), func() bool { // connections may end between the two reads
-			list, err := s.plugin.kernel.balancer.(moby).handle.GetDestinations(mobyService(at, scheduling{}))
-			each := make(map[netip.AddrPort]load)
-			for _, d := range list {
-				addr, _ := netip.AddrFromSlice(d.Address)
-				each[netip.AddrPortFrom(addr, d.Port)] = load{Weight: d.Weight, Active: d.ActiveConnections, Inactive: d.InactiveConnections}
-			}
-			there, existErr := s.plugin.kernel.Exists(at)
-			now, tableErr := s.plugin.kernel.Table()
-			return there && errors.Join(err, existErr, tableErr) == nil && maps.Equal(each, now[at])
-		})
-		for _, l := range all[at] {
-			used += l.Active + l.Inactive
-		}
-	}
-	if used == 0 {
-		t.Error("no destination had a connection although calls were made")
-	}
-}
-
-// A virtual server, whether by address or by mark, is found with and without destinations.
-func TestKernelIPVSExists(t *testing.T) {
-	skipIfTaken(t)
-	world(t)
-	k, err := openBalancer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.Close()
-	is := func(at serviceKey, want bool) {
-		t.Helper()
-		if there, err := k.Exists(at); err != nil || there != want {
-			t.Errorf("%s: exists %v, %v", at, there, err)
-		}
-	}
-	for at, named := range map[serviceKey][]string{
-		{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.9:80")}: {"-t", "172.30.0.9:80"},
-		{family: sdk.IPv6, protocol: sdk.UDP, addr: netip.MustParseAddrPort("[fd00::9]:53")}:  {"-u", "[fd00::9]:53"},
-		{family: sdk.IPv4, mark: 9}: {"-f", "9"},
-	} {
-		is(at, false)
-		run(t, "ipvsadm", append([]string{"-A", "-s", "rr"}, named...)...)
-		is(at, true)
-		run(t, "ipvsadm", "-C")
-		is(at, false)
 	}
 }
 

@@ -144,11 +144,8 @@ ns1/dns udp
   endpoint   [fd00:10:180:1::1]:8080
 -- packets --
 10.180.0.9     > 172.30.0.41:80 udp       = 10.180.1.1:8080
-192.0.2.7      > 172.30.0.41:80 udp       = 10.180.1.1:8080 masq
 192.0.2.7      > node:30080 udp           = 10.180.1.1:8080 masq
-fd00:10:180::9 > [fd00:172:30::41]:80 udp = [fd00:10:180:1::1]:8080
 2001:db8::7    > [fd00:172:30::41]:80 udp = [fd00:10:180:1::1]:8080 masq
-2001:db8::7    > node:30080 udp           = [fd00:10:180:1::1]:8080 masq
 `)
 	for _, before := range []string{"it has no endpoint", "there is no such Service"} {
 		u := sdk.Update{}

@@ -3,11 +3,9 @@
 package ipvs
 
 import (
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -39,47 +37,16 @@ func (l *instance) marks() map[uint32]int {
 	return all
 }
 
-// A Service keeps its mark when another process becomes the writer and renders all Services again.
-func TestServicesKeepTheirMarks(t *testing.T) {
-	l := newInstance(t)
-	s := needMarks(5)
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	before := l.marks()
-
-	second := &instance{T: t, fake: l.fake, dir: l.dir}
-	second.begin()
-	t.Cleanup(second.end)
-	if _, err := second.plugin.Sync(t.Context(), s.Update(1)); !errors.As(err, new(*sdk.Busy)) {
-		t.Fatalf("Sync while another process is the writer: %v", err)
-	}
-	l.fake.counted()
-	l.end()
-	if _, err := second.plugin.Sync(t.Context(), s.Update(1)); err != nil {
-		t.Fatal(err)
-	}
-	if after := second.marks(); len(before) != 5 || !maps.Equal(after, before) {
-		t.Errorf("the marks with a virtual server were %v and are %v", before, after)
-	}
-	if wrote := l.fake.counted(); slices.ContainsFunc(wrote, func(r string) bool { return strings.Contains(r, "mark") }) {
-		t.Errorf("an unchanged state caused the requests %q", wrote)
-	}
-}
-
 // No two Services have the same mark. When a Service is removed, the virtual server of its mark is removed, too.
 func TestEachServiceHasItsOwnMark(t *testing.T) {
-	l := newInstance(t)
 	s := needMarks(3)
-	if err := l.full(sdktest.Scenario{Node: s.Node}); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	l.sync(sdk.Update{Set: []sdk.Service{withEndpoints(s.Services[0], 11, 101)}})
+	l := start(t, sdktest.Scenario{Node: s.Node})
+	more := s.Services[0]
+	more.Cluster = append(slices.Clone(more.Cluster), sdk.Endpoint{Addr: endpoint(0, 3)})
+	l.sync(sdk.Update{Set: []sdk.Service{more}})
 	l.sync(sdk.Update{Set: s.Services[1:]})
 	sizes := slices.Sorted(maps.Values(l.marks()))
-	if want := []int{2, 2, 101}; !slices.Equal(sizes, want) {
+	if want := []int{2, 2, 3}; !slices.Equal(sizes, want) {
 		t.Errorf("the virtual servers by mark have %v endpoints, want %v", sizes, want)
 	}
 
@@ -107,12 +74,8 @@ func TestMarksFitTheNode(t *testing.T) {
 			t.Errorf("with masquerade bit %d, the counter wraps to mark %#x", bit, mark)
 		}
 	}
-	l := newInstance(t)
 	s := needMarks(1)
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
+	l := start(t, s)
 	before := l.marks()
 	s.Node.MasqueradeBit = 25 // this bit is in tagOne
 	l.sync(sdk.Update{Node: &s.Node})

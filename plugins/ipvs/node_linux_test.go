@@ -20,69 +20,6 @@ import (
 
 // These tests send real packets for different configurations of the node.
 
-// For each masquerade bit, and so for both tags of marks, exactly the packets that need it are masqueraded.
-func TestKernelIPVSMarkBits(t *testing.T) {
-	s := newFixture(t, "")
-	for _, bit := range []int{0, 20, 25, 31} {
-		t.Logf("bit %d", bit)
-		served := s.serve(fmt.Sprintf(`
--- node --
-addresses 192.0.2.10 2001:db8::10
-node-ports 0.0.0.0/0 ::/0
-pods      10.180.0.0/24 fd00:10:180::/64
-mark-bit  %d
--- services --
-ns1/web:http tcp
-  cluster-ip  172.30.0.41:80
-  external-ip 203.0.113.7:80 local
-  external-ip [2001:db8:eeee::7]:80 local
-  node-port   30080
-  endpoint    10.180.0.1:8080 here
-  endpoint    [fd00:10:180::1]:8080 here
--- packets --
-192.0.2.7      > node:30080              = 10.180.0.1:8080 masq
-2001:db8::7    > node:30080              = [fd00:10:180::1]:8080 masq
-192.0.2.7      > 172.30.0.41:80          = 10.180.0.1:8080 masq
-10.180.0.9     > 172.30.0.41:80          = 10.180.0.1:8080
-10.180.0.1     > 172.30.0.41:80          = 10.180.0.1:8080(masq)
-192.0.2.7      > 203.0.113.7:80          = 10.180.0.1:8080
-10.180.0.9     > 203.0.113.7:80          = 10.180.0.1:8080
-node           > 203.0.113.7:80          = 10.180.0.1:8080 masq
-2001:db8::7    > [2001:db8:eeee::7]:80   = [fd00:10:180::1]:8080
-node           > [2001:db8:eeee::7]:80   = [fd00:10:180::1]:8080 masq
-`, bit))
-		for _, p := range served.Packets {
-			s.packet(p)
-		}
-	}
-}
-
-// A masqueraded connection gets a random source port, so that concurrent connections of the node's clients to the same
-// endpoint do not compete for one port.
-func TestKernelIPVSRandomPorts(t *testing.T) {
-	s := newFixture(t, "")
-	served := s.serve(loadBalancer + "192.0.2.7 > node:30080 = 10.180.1.1:8080 masq\n2001:db8::7 > node:30080 = [fd00:10:180:1::1]:8080 masq\n")
-	for _, p := range served.Packets[2:] {
-		kept := 0
-		for range 4 {
-			caller := s.connect(p)
-			caller.SetReadDeadline(time.Now().Add(traffic.Timeout))
-			buf := make([]byte, 256)
-			n, err := caller.Read(buf)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, seen, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " ")
-			if addrPort(seen).Port() == caller.LocalAddr().(*net.TCPAddr).AddrPort().Port() {
-				kept++
-			}
-		}
-		if kept > 1 { // a single one may be a coincidence
-			t.Errorf("%s: %d of 4 clients kept their port", p.Text, kept)
-		}
-	}
-}
-
 // A load balancer's health check is accepted even if INPUT drops almost everything, also if the check is sent to the
 // Service's own address, as some load balancers do. A port that is no longer a health-check port of the Service is not
 // accepted.

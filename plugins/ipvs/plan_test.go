@@ -45,12 +45,7 @@ func TestPlans(t *testing.T) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
-			l := newInstance(t)
-			l.fake.own(s.Node.Addrs...)
-			if err := l.full(sdktest.Scenario{Node: s.Node}); err != nil {
-				t.Fatal(err)
-			}
-			l.role(sdk.Active)
+			l := start(t, sdktest.Scenario{Node: s.Node})
 			var four []sdk.Service
 			gone := sdk.Update{}
 			for _, svc := range s.Services {
@@ -85,11 +80,7 @@ func TestDestinationsServeBeforeOthersStop(t *testing.T) {
 
 // A plan without changes does not render the fixed chains. That would cost more than 150 allocations for each change.
 func TestEmptyPlanRendersNothing(t *testing.T) {
-	l := newInstance(t)
-	if err := l.full(many(10)); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
+	l := start(t, many(10))
 	for _, f := range l.plugin.session.families {
 		if n := testing.AllocsPerRun(10, func() { f.Plan() }); n > 20 {
 			t.Errorf("%s: a plan without changes takes %v allocations", f.node.family, n)

@@ -10,11 +10,7 @@ import (
 
 // Report returns the number of objects under the names of the metrics.
 func TestReportsObjectCounts(t *testing.T) {
-	l := newInstance(t)
-	if err := l.full(many(3)); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
+	l := start(t, many(3))
 	l.sync(sdk.Update{Delete: []sdk.Name{many(1).Services[0].Name}})
 	got := make(map[string]float64)
 	for _, s := range l.plugin.Report().Samples {
@@ -28,14 +24,10 @@ func TestReportsObjectCounts(t *testing.T) {
 // Report returns the duration of searches for stale UDP flows by family. Only a change of a UDP Service starts a
 // search.
 func TestReportsSearchesForStaleFlows(t *testing.T) {
-	l := newInstance(t)
-	l.fake.stales = 3
 	s := many(2)
 	s.Services[0].Name.Protocol = sdk.UDP
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
+	l := start(t, s)
+	l.fake.stales = 3
 	for i, want := range []uint64{1, 0} {
 		svc := s.Services[i]
 		svc.Cluster = svc.Cluster[:1]

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/sdktest"
@@ -120,12 +121,8 @@ func (g *fakeTestbed) send(p sdktest.Packet) (sdktest.Answer, serviceKey, error)
 		mark, _ := f.member(set, parts, p)
 		return [2]uint32{mark, 0xffffffff}, nil
 	}
-	packet := oracle.Packet{
-		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, Local: local, In: p.Interface,
-	}
-	if packet.In == "" && p.From.From != sdk.OnNode {
-		packet.In = "eth0"
-	}
+	packet := rulestest.Packet(p, nil)
+	packet.Local = local
 	way := []oracle.Hook{{Table: "mangle", Chain: "OUTPUT"}, {Table: "nat", Chain: "OUTPUT"}}
 	if packet.In != "" {
 		way = []oracle.Hook{{Table: "mangle", Chain: "PREROUTING"}, {Table: "nat", Chain: "PREROUTING"}}

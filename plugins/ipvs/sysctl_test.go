@@ -17,9 +17,7 @@ func TestParametersAreSetAndRestored(t *testing.T) {
 	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Options: []byte(`{"strictARP":true,"tcpTimeout":"30m"}`)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.full(many(1)); err != nil {
-		t.Fatal(err)
-	}
+	l.full(many(1))
 	set := map[string]string{
 		"net/ipv4/vs/conntrack": "1", "net/ipv4/vs/expire_nodest_conn": "1", "net/ipv4/vs/expire_quiescent_template": "1",
 		"net/ipv4/ip_forward": "1", "net/ipv4/conf/all/arp_ignore": "1", "net/ipv4/conf/all/arp_announce": "2",
@@ -29,9 +27,7 @@ func TestParametersAreSetAndRestored(t *testing.T) {
 	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.full(many(1)); err != nil {
-		t.Fatal(err)
-	}
+	l.full(many(1))
 	set["net/ipv4/conf/all/arp_ignore"], set["net/ipv4/conf/all/arp_announce"] = "0", "0" // the option is no longer set
 	l.parameters(set)
 	if first := l.fake.counted()[0]; !strings.HasPrefix(first, "timeouts {30m") {
@@ -67,20 +63,14 @@ func TestHasPortReuseBug(t *testing.T) {
 
 // A virtual server in an excluded range is foreign, even if our sets name it.
 func TestExcludedServersStay(t *testing.T) {
-	l := newInstance(t)
-	if err := l.full(many(2)); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
+	l := start(t, many(2))
 	kept := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.1:80")}
 	l.end()
 	l.begin()
 	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Options: []byte(`{"excludeCIDRs":["172.30.0.1/32"]}`)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.full(many(0)); err != nil {
-		t.Fatal(err)
-	}
+	l.full(many(0))
 	if len(l.fake.services) != 1 || l.fake.services[kept] == nil {
 		t.Errorf("the virtual servers are %v", l.fake.services)
 	}

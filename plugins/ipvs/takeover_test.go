@@ -3,6 +3,7 @@
 package ipvs
 
 import (
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -50,18 +51,17 @@ func (f *fake) runKubeProxy(t *testing.T) sdktest.Scenario {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.tables[sdk.IPv4] = tables
+	maps.Copy(f.tables[sdk.IPv4], tables)
 	f.device = true
 	f.ours[netip.MustParseAddr("172.30.0.41")], f.ours[netip.MustParseAddr("172.30.0.43")] = true, true
 	for _, line := range strings.Split(read("ipvsadm"), "\n") {
 		words := strings.Fields(line)
 		at := serviceKey{family: sdk.IPv4, protocol: map[string]sdk.Protocol{"-t": sdk.TCP, "-u": sdk.UDP}[words[1]], addr: netip.MustParseAddrPort(words[2])}
-		if words[0] == "-A" {
-			err = f.SetService(at, scheduling{scheduler: words[4]})
-		} else {
-			err = f.AddDest(at, netip.MustParseAddrPort(words[4]), 1)
+		s := step{verb: addService, service: at, scheduling: scheduling{scheduler: words[4]}}
+		if words[0] != "-A" {
+			s = step{verb: addDest, service: at, dest: netip.MustParseAddrPort(words[4]), weight: 1}
 		}
-		if err != nil {
+		if err := (kernel{balancer: f}).do(s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,9 +78,7 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	l := newInstance(t)
 	served := l.fake.runKubeProxy(t)
 	l.fake.counted()
-	if err := l.full(served); err != nil {
-		t.Fatal(err)
-	}
+	l.full(served)
 	if l.plugin.session.families[0].role != sdk.Active {
 		t.Errorf("while kube-proxy's rules serve, the adopted role is %s", l.plugin.session.families[0].role)
 	}
@@ -92,11 +90,7 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 		}
 	}
 	l.role(sdk.Active)
-	fresh := newInstance(t)
-	if err := fresh.full(served); err != nil {
-		t.Fatal(err)
-	}
-	fresh.role(sdk.Active)
+	fresh := start(t, served)
 	if more, less := lacking(l.snapshot(), fresh.snapshot()), lacking(fresh.snapshot(), l.snapshot()); more+less != "" {
 		t.Errorf("after the takeover the kernel has the extra objects\n%s\nand lacks\n%s", more, less)
 	}
@@ -132,9 +126,7 @@ func TestTakesOverFromKubeProxyInItsFirstSync(t *testing.T) {
 			l.fake.tables[sdk.IPv4][id] = nil
 		}
 	}
-	if err := l.full(served); err != nil {
-		t.Fatal(err)
-	}
+	l.full(served)
 	l.role(sdk.Active)
 	for id, rules := range l.fake.tables[sdk.IPv4] {
 		if strings.HasPrefix(id.Chain, "KUBE-") && !isOurs(id) && !rulestest.IsShared(id) || strings.Contains(iptables.Join(rules), "KUBE-SERVICES") {
@@ -149,7 +141,7 @@ func TestCleansUpAfterKubeProxy(t *testing.T) {
 	l := newInstance(t)
 	(&fakeTestbed{fake: l.fake}).Place(l.fake.runKubeProxy(t))
 	foreign := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
-	if err := l.fake.SetService(foreign, scheduling{scheduler: "wlc"}); err != nil {
+	if err := (kernel{balancer: l.fake}).do(step{verb: addService, service: foreign, scheduling: scheduling{scheduler: "wlc"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.fake.restore("create OTHER hash:ip family inet hashsize 1024 maxelem 65536", "add OTHER 203.0.113.9"); err != nil {
@@ -183,9 +175,7 @@ func TestCleanupBesideKubeProxyThatCameBack(t *testing.T) {
 	before.fake.runKubeProxy(t)
 	l := newInstance(t)
 	served := l.fake.runKubeProxy(t)
-	if err := l.full(served); err != nil {
-		t.Fatal(err)
-	}
+	l.full(served)
 	l.role(sdk.Active)
 	for name := range l.fake.sets {
 		if strings.HasPrefix(name, "KUBE-") {

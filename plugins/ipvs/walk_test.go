@@ -3,7 +3,6 @@
 package ipvs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,31 +55,43 @@ func (l *instance) restart() {
 	l.begin()
 }
 
-// full serves exactly the Services of a scenario.
-func (l *instance) full(s sdktest.Scenario) error {
-	(&fakeTestbed{fake: l.fake}).Place(s)
-	return l.offer(s.Update(0))
+// start returns an instance that serves the Services of a scenario.
+func start(t *testing.T, s sdktest.Scenario) *instance {
+	t.Helper()
+	l := newInstance(t)
+	l.full(s)
+	l.role(sdk.Active)
+	return l
 }
 
-func (l *instance) offer(u sdk.Update) error {
+// full serves exactly the Services of a scenario.
+func (l *instance) full(s sdktest.Scenario) {
+	l.Helper()
+	(&fakeTestbed{fake: l.fake}).Place(s)
+	l.sync(s.Update(0))
+}
+
+// trySync sends an update and returns the errors of the Services that the dataplane could not serve.
+func (l *instance) trySync(u sdk.Update) (failed map[sdk.Name]error, err error) {
 	u.From, u.To = l.revision, l.revision+1
 	if u.Full {
 		u.From = 0
 	}
 	result, err := l.plugin.Sync(l.Context(), u)
-	if err == nil && len(result.Failed) > 0 {
-		err = result.Failed[0].Err
-	}
 	if err == nil {
 		l.revision = u.To
 	}
-	return err
+	failed = make(map[sdk.Name]error)
+	for _, f := range result.Failed {
+		failed[f.Name] = f.Err
+	}
+	return failed, err
 }
 
 func (l *instance) sync(u sdk.Update) {
 	l.Helper()
-	if err := l.offer(u); err != nil {
-		l.Fatal(err)
+	if failed, err := l.trySync(u); err != nil || len(failed) > 0 {
+		l.Fatal(failed, err)
 	}
 }
 
@@ -183,9 +194,7 @@ func TestRandomChangesEndLikeAFreshStart(t *testing.T) {
 		if random.IntN(4) == 0 {
 			walker.restart()
 		}
-		if err := walker.full(s); err != nil {
-			t.Fatalf("step %d, %s: %v", step, s.Name, err)
-		}
+		walker.full(s)
 		walker.role(role)
 		walker.reap()
 		if step%5 > 0 || role != sdk.Active { // Standby keeps what a former role has left
@@ -193,9 +202,7 @@ func TestRandomChangesEndLikeAFreshStart(t *testing.T) {
 		}
 		fresh := newInstance(t)
 		maps.Copy(fresh.fake.others, walker.fake.others)
-		if err := cmp.Or(fresh.full(s)); err != nil {
-			t.Fatal(err)
-		}
+		fresh.full(s)
 		fresh.role(role)
 		if got, want := walker.fake.snapshot(), fresh.fake.snapshot(); got != want {
 			t.Fatalf("step %d, %s: the kernel has the extra objects\n%s\n\nand lacks\n%s", step, s.Name, lacking(got, want), lacking(want, got))
@@ -215,7 +222,8 @@ func (l *instance) killed(s sdktest.Scenario, random *rand.Rand) {
 		return nil
 	}
 	l.fake.mu.Unlock()
-	_ = l.full(s)
+	(&fakeTestbed{fake: l.fake}).Place(s)
+	_, _ = l.trySync(s.Update(0))
 	_ = l.plugin.SetRole(l.Context(), sdk.Active)
 	l.fake.mu.Lock()
 	l.fake.refuse = nil
