@@ -193,7 +193,8 @@ func (o *objects) revert(c change) error {
 	return o.kernel.do(append(up, down...)...)
 }
 
-// send sends steps, of which the kernel may refuse some.
+// send sends steps, of which the kernel may refuse some. It changes what exists already: a virtual server is
+// unknown after another program has removed the set member that names it.
 func (o *objects) send(steps []step, refused map[key]error) error {
 	steps = slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return refused[key{kind: ofServer, server: s.service}] != nil })
 	if len(steps) == 0 {
@@ -203,23 +204,28 @@ func (o *objects) send(steps []step, refused map[key]error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", steps[0], err)
 	}
+	var again []step
 	for i, s := range steps {
 		at := key{kind: ofServer, server: s.service}
-		if answers[i] == nil || refused[at] != nil {
-			continue
-		}
-		if refused[at], err = blame(s, answers[i]); err != nil {
-			return err
+		switch err := answers[i]; {
+		case err == nil || refused[at] != nil:
+		case errors.Is(err, syscall.EEXIST):
+			s.verb = map[verb]verb{addService: setService, addDest: weighDest}[s.verb]
+			again = append(again, s)
+		default:
+			if refused[at], err = blame(s, err); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return o.send(again, refused)
 }
 
 // blame returns why the kernel refused a virtual server. An error that concerns the node, or shows that this
 // process has wrong knowledge of the kernel, is returned as fatal: it belongs to no single virtual server.
 func blame(s step, err error) (refusal, fatal error) {
 	switch {
-	case s.verb == removeService, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH), errors.Is(err, syscall.EEXIST):
+	case s.verb == removeService, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH):
 		return nil, fmt.Errorf("%s: %w", s, err)
 	case errors.Is(err, syscall.ENOENT) && (s.verb == addService || s.verb == setService):
 		err = noScheduler(s.scheduler)

@@ -27,6 +27,9 @@ func TestRestoresWhatOthersRemove(t *testing.T) {
 		{"an entry", func(f *fake) {
 			delete(f.sets["PM-CLUSTER-IP"].entries, "172.30.0.1,tcp:80")
 		}, []string{`sets: add -exist PM-CLUSTER-IP 172.30.0.1,tcp:80 comment "ns/s1"`}},
+		{"the only entry that names a virtual server", func(f *fake) {
+			delete(f.sets["PM-NODE-PORT-TCP"].entries, "20001")
+		}, nil},
 		{"a chain's rules", func(f *fake) {
 			f.tables[sdk.IPv4][nat(postrouting)] = nil
 		}, nil},

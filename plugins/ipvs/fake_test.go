@@ -34,7 +34,6 @@ type fake struct {
 	others   map[netip.Addr]bool
 	tables   map[sdk.Family]iptables.Tables
 	stale    map[sdk.Family]conntrack.Served
-	stales   int // number of stale flows that each round deletes
 	changes  addrChanges
 	requests []string
 	reads    int
@@ -170,35 +169,50 @@ func (f *fake) Send(steps []step) ([]error, error) {
 
 func (f *fake) step(s step) error {
 	v := f.services[s.service]
+	_, dest := v.weight(s.dest)
+	switch {
+	case s.verb == addService && v != nil, s.verb == addDest && dest:
+		return syscall.EEXIST
+	case s.verb != addService && v == nil:
+		return syscall.ESRCH
+	case s.verb == weighDest && !dest, s.verb == removeDest && !dest:
+		return syscall.ENOENT
+	}
+	text := map[verb]string{removeService: "remove server " + s.service.String(), removeDest: fmt.Sprintf("remove real %s of %s", s.dest, s.service)}[s.verb]
+	switch {
+	case text != "":
+	case s.dest.IsValid():
+		text = fmt.Sprintf("real %s of %s: %d", s.dest, s.service, s.weight)
+	default:
+		text = fmt.Sprintf("server %s %s", s.service, s.scheduling)
+	}
+	if err := f.request("%s", text); err != nil {
+		return err
+	}
 	switch s.verb {
-	case addService, setService:
-		if err := f.request("server %s %s", s.service, s.scheduling); err != nil {
-			return err
-		}
-		if v == nil {
-			v = &fakeService{stuck: make(map[netip.Addr]netip.AddrPort), conns: make(map[netip.AddrPort]int), dests: make(map[netip.AddrPort]int)}
-			f.services[s.service] = v
-		}
+	case addService:
+		v = &fakeService{stuck: make(map[netip.Addr]netip.AddrPort), conns: make(map[netip.AddrPort]int), dests: make(map[netip.AddrPort]int)}
+		f.services[s.service] = v
+		fallthrough
+	case setService:
 		v.scheduling, v.flags = s.scheduling, s.flags()
 	case removeService:
 		delete(f.services, s.service)
-		return f.request("remove server %s", s.service)
 	case removeDest:
-		if err := f.request("remove real %s of %s", s.dest, s.service); err != nil || v == nil {
-			return err
-		}
 		delete(v.dests, s.dest)
 		delete(v.conns, s.dest)
 	default:
-		if err := f.request("real %s of %s: %d", s.dest, s.service, s.weight); err != nil {
-			return err
-		}
-		if v == nil {
-			return syscall.ESRCH
-		}
 		v.dests[s.dest] = s.weight
 	}
 	return nil
+}
+
+// weight returns the weight of a destination, and whether it exists.
+func (s *fakeService) weight(dest netip.AddrPort) (weight int, there bool) {
+	if s != nil {
+		weight, there = s.dests[dest]
+	}
+	return weight, there
 }
 
 func (f *fake) Exists(at serviceKey) (bool, error) {

@@ -18,41 +18,19 @@ import (
 
 // A fixture is a node with hosts around it, and a dataplane that runs on it.
 type fixture struct {
-	*testing.T
-	node     *netns.Testbed
-	dir      string
-	options  string
-	plugin   *plugin
-	revision uint64
-	stage    sdktest.Stage
+	*instance
+	node  *netns.Testbed
+	stage sdktest.Stage
 }
 
 // newFixture returns a fixture whose dataplane is configured and has no Services.
 func newFixture(t *testing.T, options string) *fixture {
 	t.Helper()
 	skipIfTaken(t)
-	s := &fixture{T: t, node: world(t), dir: t.TempDir(), options: options}
-	s.start()
+	s := &fixture{instance: &instance{T: t, machine: thisMachine(), options: options, dir: t.TempDir()}, node: world(t)}
+	s.begin()
 	t.Cleanup(s.clean)
 	return s
-}
-
-// start creates and configures a dataplane, as a new process does.
-func (s *fixture) start() {
-	s.Helper()
-	s.plugin, s.revision = newPlugin(s.dir, thisMachine()), 0
-	if _, err := s.plugin.Configure(s.Context(), sdk.Setup{Options: []byte(s.options)}); err != nil {
-		s.Fatal(err)
-	}
-}
-
-// restart closes the dataplane without cleanup, as kill -9 does, and starts another.
-func (s *fixture) restart() {
-	s.Helper()
-	if err := s.plugin.Close(); err != nil {
-		s.Fatal(err)
-	}
-	s.start()
 }
 
 func (s *fixture) clean() {
@@ -96,26 +74,6 @@ func (s *fixture) serve(text string) sdktest.Scenario {
 	s.sync(placed.Update(s.revision + 1))
 	s.role(sdk.Active)
 	return placed
-}
-
-func (s *fixture) sync(u sdk.Update) {
-	s.Helper()
-	u.From, u.To = s.revision, s.revision+1
-	if u.Full {
-		u.From = 0
-	}
-	result, err := s.plugin.Sync(s.Context(), u)
-	if err != nil || len(result.Failed) > 0 {
-		s.Fatalf("sync: %v %+v", err, result)
-	}
-	s.revision = u.To
-}
-
-func (s *fixture) role(r sdk.Role) {
-	s.Helper()
-	if err := s.plugin.SetRole(s.Context(), r); err != nil {
-		s.Fatal(err)
-	}
 }
 
 // packets sends each packet of a scenario several times.

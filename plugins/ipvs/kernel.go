@@ -27,7 +27,7 @@ type balancer interface {
 	Services() (map[serviceKey]state, error) // all of them, including those of other programs
 
 	// Send sends up to maxSteps steps and returns the kernel's answer for each. Unlike in the other methods, a
-	// change that was already made is an error, because it shows that this process has wrong knowledge of the kernel.
+	// change that was already made is an error.
 	Send([]step) ([]error, error)
 
 	// Exists reports whether a virtual server exists.

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/moby/ipvs"
@@ -43,7 +42,8 @@ func openBalancer() (moby, error) {
 
 func (m moby) Close() error {
 	m.handle.Close()
-	return m.pipe.Close()
+	m.socket.Close()
+	return nil
 }
 
 func (m moby) Services() (map[serviceKey]state, error) {
@@ -167,9 +167,8 @@ func protocolNumber(p sdk.Protocol) uint16 {
 // A pipe sends many steps to IPVS in few system calls. The kernel handles them in order, answers for each one
 // that fails, and acknowledges the last. moby's library would send one step and wait for the answer.
 type pipe struct {
-	fd      int
-	family  uint16 // the kernel's number for IPVS
-	answers []byte // receive buffer of Send
+	socket *nl.NetlinkSocket
+	family uint16 // the kernel's number for IPVS
 }
 
 // answerTimeout is how long Send waits for an answer of the kernel.
@@ -181,20 +180,13 @@ func openPipe() (*pipe, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find ipvs in the kernel: %w", err)
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_GENERIC)
+	socket, err := nl.Subscribe(unix.NETLINK_GENERIC)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	wait := unix.NsecToTimeval(answerTimeout.Nanoseconds())
-	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
-	if err = errors.Join(err, unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("open netlink: %w", err)
-	}
-	return &pipe{fd: fd, family: generic.ID, answers: make([]byte, nl.RECEIVE_BUFFER_SIZE)}, nil
+	return &pipe{socket, generic.ID}, socket.SetReceiveTimeout(&wait)
 }
-
-func (p *pipe) Close() error { return unix.Close(p.fd) }
 
 // Send sends up to maxSteps steps, and returns the kernel's answer for each. Only one goroutine at a time may
 // call it, because the answers to two calls could not be told apart.
@@ -209,42 +201,27 @@ func (p *pipe) Send(steps []step) ([]error, error) {
 		places[m.Seq] = i
 		messages = append(messages, m.Serialize()...)
 	}
-	if err := unix.Sendto(p.fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(p.socket.GetFd(), messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, fmt.Errorf("send to ipvs: %w", err)
 	}
-	answers := make([]error, len(steps))
-	for {
-		n, _, err := unix.Recvfrom(p.fd, p.answers, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
+	for answers := make([]error, len(steps)); ; {
+		received, _, err := p.socket.Receive()
 		if err != nil {
 			return nil, fmt.Errorf("read ipvs' answer: %w", err)
 		}
-		through, err := parseAnswers(answers, places, p.answers[:n])
-		if through || err != nil {
-			return answers, err
+		for _, m := range received {
+			i, asked := places[m.Header.Seq]
+			if !asked || m.Header.Type != unix.NLMSG_ERROR || len(m.Data) < 4 {
+				continue // a late answer to an earlier call that timed out
+			}
+			if code := int32(binary.NativeEndian.Uint32(m.Data)); code != 0 {
+				answers[i] = unix.Errno(-code)
+			}
+			if i == len(answers)-1 {
+				return answers, nil
+			}
 		}
 	}
-}
-
-// parseAnswers stores the kernel's answers to steps, and reports whether the last step was answered.
-func parseAnswers(answers []error, places map[uint32]int, data []byte) (through bool, err error) {
-	messages, err := syscall.ParseNetlinkMessage(data)
-	if err != nil {
-		return false, fmt.Errorf("parse the answer of ipvs: %w", err)
-	}
-	for _, m := range messages {
-		i, asked := places[m.Header.Seq]
-		if !asked || m.Header.Type != unix.NLMSG_ERROR || len(m.Data) < 4 {
-			continue // a late answer to an earlier call that timed out
-		}
-		if code := int32(binary.NativeEndian.Uint32(m.Data)); code != 0 {
-			answers[i] = unix.Errno(-code)
-		}
-		through = through || i == len(answers)-1
-	}
-	return through, nil
 }
 
 // Attribute numbers of include/uapi/linux/ip_vs.h.

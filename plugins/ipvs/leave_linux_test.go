@@ -107,17 +107,6 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 	})
 }
 
-// reap does the work that the monitor does every minute.
-func (s *fixture) reap() {
-	s.Helper()
-	err := s.plugin.Do(s.Context(), func(map[sdk.Name]sdk.Service) error {
-		return s.plugin.reap(s.Context())
-	})
-	if err != nil {
-		s.Fatal(err)
-	}
-}
-
 // connect opens a connection from the packet's client to its destination.
 func (s *fixture) connect(p sdktest.Packet) *net.TCPConn {
 	s.Helper()

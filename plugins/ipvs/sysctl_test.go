@@ -65,11 +65,8 @@ func TestHasPortReuseBug(t *testing.T) {
 func TestExcludedServersStay(t *testing.T) {
 	l := start(t, many(2))
 	kept := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.1:80")}
-	l.end()
-	l.begin()
-	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Options: []byte(`{"excludeCIDRs":["172.30.0.1/32"]}`)}); err != nil {
-		t.Fatal(err)
-	}
+	l.options = `{"excludeCIDRs":["172.30.0.1/32"]}`
+	l.restart()
 	l.full(many(0))
 	if len(l.fake.services) != 1 || l.fake.services[kept] == nil {
 		t.Errorf("the virtual servers are %v", l.fake.services)

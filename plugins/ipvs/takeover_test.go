@@ -91,7 +91,7 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	}
 	l.role(sdk.Active)
 	fresh := start(t, served)
-	if more, less := lacking(l.snapshot(), fresh.snapshot()), lacking(fresh.snapshot(), l.snapshot()); more+less != "" {
+	if more, less := lacking(l.fake.snapshot(), fresh.fake.snapshot()), lacking(fresh.fake.snapshot(), l.fake.snapshot()); more+less != "" {
 		t.Errorf("after the takeover the kernel has the extra objects\n%s\nand lacks\n%s", more, less)
 	}
 	g := &fakeTestbed{fake: l.fake}
@@ -103,18 +103,6 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 			}
 		}
 	}
-}
-
-// snapshot returns the snapshot without the objects that only kube-proxy creates, and without chains that no dataplane
-// has.
-func (l *instance) snapshot() string {
-	var lines []string
-	for line := range strings.Lines(l.fake.snapshot()) {
-		if !strings.Contains(line, "SOURCE-IP") {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "")
 }
 
 // The chains and jumps of a kube-proxy that ended in its first sync, before it wrote rules, are removed, too.

@@ -17,17 +17,20 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// An instance is one dataplane process on a fake.
+// An instance is one dataplane process on a fake, or on this machine.
 type instance struct {
 	*testing.T
 	fake     *fake
+	machine  machine
+	options  string
 	dir      string
 	plugin   *plugin
 	revision uint64
 }
 
 func newInstance(t *testing.T) *instance {
-	l := &instance{T: t, fake: newFake(t), dir: t.TempDir()}
+	f := newFake(t)
+	l := &instance{T: t, fake: f, machine: f.edges(), dir: t.TempDir()}
 	l.begin()
 	t.Cleanup(l.end)
 	return l
@@ -35,8 +38,8 @@ func newInstance(t *testing.T) *instance {
 
 func (l *instance) begin() {
 	l.Helper()
-	l.plugin, l.revision = newPlugin(l.dir, l.fake.edges()), 0
-	if _, err := l.plugin.Configure(l.Context(), sdk.Setup{}); err != nil {
+	l.plugin, l.revision = newPlugin(l.dir, l.machine), 0
+	if _, err := l.plugin.Configure(l.Context(), sdk.Setup{Options: []byte(l.options)}); err != nil {
 		l.Fatal(err)
 	}
 }
