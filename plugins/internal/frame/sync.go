@@ -49,7 +49,6 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) ([]sd
 	d.phase = updated
 	defer d.publish()
 	touched := d.touched(changes)
-	d.ensureShared(ctx)
 	failed := d.unservable(touched)
 	for _, f := range d.families {
 		d.status.step()
@@ -163,18 +162,6 @@ func (d *Dataplane[P]) setNode() error {
 		}
 	}
 	return nil
-}
-
-// ensureShared writes the chains that all dataplanes share in all families, before one of them is
-// written, because the families have read them and that reading is outdated after any write. apply
-// tries again after an error, and returns it; by then the desired state is set, so that the
-// monitor retries.
-func (d *Dataplane[P]) ensureShared(ctx context.Context) {
-	for _, f := range d.families {
-		if _, err := f.Masquerade().Ensure(ctx, d.state.Node.MasqueradeBit); err != nil {
-			return
-		}
-	}
 }
 
 // render returns the Ps of the touched Services of f, and a zero P for each Service that is gone.

@@ -29,18 +29,11 @@ type Hold struct {
 	wanted uint8     // the bit that the host set last
 	bit    uint8     // the bit in the object's rules
 	looked time.Time // when the object was last found correct; zero: check again
-	seen   seen      // the tables as the dataplane has read them
 	unsure string    // why it is unknown whether the jump exists
 }
 
 // Unsure returns why it is unknown whether the jump to the object exists, or "" if it is known.
 func (h *Hold) Unsure() string { return h.unsure }
-
-// A seen is a reading of nat. fresh reports whether no process has written since.
-type seen struct {
-	tables iptables.Tables // the object's chains and the one with the jump; nil: no reading
-	fresh  func() bool
-}
 
 // object returns the object that h holds.
 func (h *Hold) object() *object {
@@ -89,40 +82,12 @@ func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error
 	return steps, nil
 }
 
-// Saw gives h the tables that its dataplane has just read, and a function that reports whether they are still
-// current. Ensure then need not run three programs to read them again.
-func (h *Hold) Saw(t iptables.Tables, fresh func() bool) {
-	if h == nil {
-		return
-	}
-	h.seen = seen{}
-	if _, read := t[jump.At]; !read {
-		return // nat was not read, because it has no chain of the dataplane
-	}
-	h.seen = seen{tables: make(iptables.Tables), fresh: fresh}
-	for _, id := range []iptables.ID{mark, postrouting, jump.At} {
-		if rules, there := t[id]; there {
-			h.seen.tables[id] = slices.Clone(rules)
-		}
-	}
-}
-
-// look returns the object in the kernel, from the last reading if that is current.
-func (h *Hold) look(ctx context.Context, tool iptables.Tool) (iptables.Tables, error) {
-	was := h.seen
-	h.seen = seen{}
-	if was.tables != nil && was.fresh() {
-		return was.tables, nil
-	}
-	o := h.object()
-	return read(ctx, tool, append(o.ids(), o.jump.At)...)
-}
-
 // write records in the ledger that the dataplane holds the object, and then writes what the object lacks.
 func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error) {
 	tool, where := h.Tool, placeOf(h.Tool)
 	tool.Hold = share.File()
-	found, err := h.look(ctx, tool)
+	o := h.object()
+	found, err := read(ctx, tool, append(o.ids(), o.jump.At)...)
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +106,8 @@ func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error)
 	if err := share.Save(); err != nil {
 		return nil, err
 	}
-	h.unsure = found.Unsure(h.object().jump.At)
-	b := h.object().missing(found, h.bit)
+	h.unsure = found.Unsure(o.jump.At)
+	b := o.missing(found, h.bit)
 	if b.Empty() {
 		return nil, nil
 	}

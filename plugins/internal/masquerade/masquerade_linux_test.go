@@ -183,41 +183,6 @@ func TestKernelDrift(t *testing.T) {
 	})
 }
 
-// TestKernelSaw: Ensure uses the tables that a dataplane has read as long as no process has written since, and reads
-// again otherwise.
-func TestKernelSaw(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		k.ensure(k.hold("iptables"), 14)
-		whole := k.nat()
-		for _, fresh := range []bool{true, false} {
-			k.run("-F " + Mark)
-			h := k.hold("iptables") // the hold of the next process
-			h.Saw(whole, func() bool { return fresh })
-			if steps := k.ensure(h, 14); len(steps) > 0 == fresh {
-				k.Errorf("with fresh %t, Ensure did %q", fresh, steps)
-			}
-			k.run("-F " + Mark)
-			h.Doubt()
-			if steps := k.ensure(h, 14); len(steps) == 0 {
-				k.Error("one reading was used twice")
-			}
-		}
-		k.run("-F " + Mark)
-		h := k.hold("iptables")
-		h.Saw(iptables.Tables{}, func() bool { return true })
-		if k.ensure(h, 14); len(lacks(k.nat(), 14)) > 0 {
-			k.Error("a reading without nat was used")
-		}
-		empty := k.hold("userspace")
-		k.restore("")
-		empty.Saw(k.nat(), func() bool { return true })
-		if steps := k.ensure(empty, 14); len(steps) == 0 {
-			k.Error("an empty table counted as complete")
-		}
-		k.checkPresent("created again", 14)
-	})
-}
-
 // TestKernelLocked: while another process has the object's lock, no other process writes the object, and one that waits
 // stops when its context ends.
 func TestKernelLocked(t *testing.T) {

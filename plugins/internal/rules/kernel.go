@@ -46,9 +46,6 @@ func (k kernel) List(ctx context.Context) (map[Key]string, error) {
 	done()
 	listed := r.adopt(found)
 	r.known, r.read = true, true
-	if r.Tool.Backend == iptables.NFT { // for legacy an equal size does not prove that nothing changed
-		r.Masquerade.Saw(found, func() bool { return r.known && r.isUnchanged() })
-	}
 	return listed, nil
 }
 
