@@ -60,7 +60,7 @@ func (f *family) reapDrained() (due bool, err error) {
 // Flows returns the number of connections of the virtual servers. Closed connections that wait for their
 // timeout are counted only if fresh is set: at that time some of them may be half-open.
 func (f *family) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error) {
-	all, err := f.loads()
+	all, err := f.kernel.Table()
 	for s := range f.servers() {
 		for _, l := range all[s.at] {
 			if n += l.Active; fresh {
@@ -69,14 +69,6 @@ func (f *family) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error
 		}
 	}
 	return n, err
-}
-
-// loads returns the connection counts of all destinations, or nil if we have no virtual server.
-func (f *family) loads() (table, error) {
-	for range f.servers() {
-		return f.kernel.Table()
-	}
-	return nil, nil
 }
 
 // A table has the connection counts of the destinations of all virtual servers. It is also the only list of

@@ -48,7 +48,7 @@ func (o *objects) Foreign(context.Context) (why string, unsure bool) {
 
 // audit reports whether the destinations of all virtual servers are as they were written.
 func (f *family) audit() (same bool, err error) {
-	loads, err := f.loads()
+	loads, err := f.kernel.Table()
 	if err != nil {
 		return false, err
 	}

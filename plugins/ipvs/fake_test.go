@@ -237,8 +237,6 @@ func (f *fake) Table() (table, error) {
 	return all, nil
 }
 
-func (f *fake) Timeouts() (timeouts, error) { return timeouts{}, nil }
-
 func (f *fake) SetTimeouts(t timeouts) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,16 +12,6 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestJumpsAreListed checks that adoption and cleanup know every jump of ours. A jump that they do not know would never
-// be removed.
-func TestJumpsAreListed(t *testing.T) {
-	for _, j := range append(permanentJumps(), activeJumps()...) {
-		if !j.Listed() {
-			t.Errorf("%s: the jump %s is not known to adoption and cleanup", j.At, j.Rule)
-		}
-	}
-}
-
 // foreignRules are jumps of another program to our chains and to chains of kube-proxy in ipvs mode.
 var foreignRules = []iptables.Jump{
 	{At: nat("MY-OWN"), Rule: "-d 10.96.0.0/12 -j KUBE-IPVS-SERVICES"},

@@ -36,7 +36,6 @@ type balancer interface {
 	// Table returns the destinations of all virtual servers, except those selected by a mark that have none.
 	Table() (table, error)
 
-	Timeouts() (timeouts, error)
 	SetTimeouts(timeouts) error // zero values stay as they are
 	Close() error
 }

@@ -21,23 +21,34 @@ import (
 )
 
 // moby implements balancer by moby's library, in the network namespace of the thread that opened it. Only one
-// goroutine at a time may use it.
+// goroutine at a time may use it. It sends steps over a socket of its own: the library would send one step and wait
+// for the answer.
 type moby struct {
 	handle *ipvs.Handle
-	*pipe  // for batches of steps
+	socket *nl.NetlinkSocket
+	family uint16 // the kernel's number for IPVS
 }
+
+// answerTimeout is how long Send waits for an answer of the kernel.
+const answerTimeout = 30 * time.Second
 
 func openBalancer() (moby, error) {
 	handle, err := ipvs.New("")
 	if err != nil {
 		return moby{}, fmt.Errorf("open ipvs: %w", err)
 	}
-	pipe, err := openPipe()
+	generic, err := netlink.GenlFamilyGet("IPVS")
 	if err != nil {
 		handle.Close()
-		return moby{}, err
+		return moby{}, fmt.Errorf("find ipvs in the kernel: %w", err)
 	}
-	return moby{handle, pipe}, nil
+	socket, err := nl.Subscribe(unix.NETLINK_GENERIC)
+	if err != nil {
+		handle.Close()
+		return moby{}, fmt.Errorf("open netlink: %w", err)
+	}
+	wait := unix.NsecToTimeval(answerTimeout.Nanoseconds())
+	return moby{handle, socket, generic.ID}, socket.SetReceiveTimeout(&wait)
 }
 
 func (m moby) Close() error {
@@ -89,14 +100,6 @@ func (m moby) Exists(at serviceKey) (bool, error) {
 		return false, fmt.Errorf("look for the virtual server %s: %w", at, err)
 	}
 	return true, nil
-}
-
-func (m moby) Timeouts() (timeouts, error) {
-	c, err := m.handle.GetConfig()
-	if err != nil {
-		return timeouts{}, fmt.Errorf("read ipvs timeouts: %w", err)
-	}
-	return timeouts{c.TimeoutTCP, c.TimeoutTCPFin, c.TimeoutUDP}, nil
 }
 
 func (m moby) SetTimeouts(t timeouts) error {
@@ -164,57 +167,33 @@ func protocolNumber(p sdk.Protocol) uint16 {
 	return unix.IPPROTO_TCP
 }
 
-// A pipe sends many steps to IPVS in few system calls. The kernel handles them in order, answers for each one
-// that fails, and acknowledges the last. moby's library would send one step and wait for the answer.
-type pipe struct {
-	socket *nl.NetlinkSocket
-	family uint16 // the kernel's number for IPVS
-}
-
-// answerTimeout is how long Send waits for an answer of the kernel.
-const answerTimeout = 30 * time.Second
-
-// openPipe opens a pipe in the network namespace of the calling thread.
-func openPipe() (*pipe, error) {
-	generic, err := netlink.GenlFamilyGet("IPVS")
-	if err != nil {
-		return nil, fmt.Errorf("find ipvs in the kernel: %w", err)
-	}
-	socket, err := nl.Subscribe(unix.NETLINK_GENERIC)
-	if err != nil {
-		return nil, fmt.Errorf("open netlink: %w", err)
-	}
-	wait := unix.NsecToTimeval(answerTimeout.Nanoseconds())
-	return &pipe{socket, generic.ID}, socket.SetReceiveTimeout(&wait)
-}
-
-// Send sends up to maxSteps steps, and returns the kernel's answer for each. Only one goroutine at a time may
-// call it, because the answers to two calls could not be told apart.
-func (p *pipe) Send(steps []step) ([]error, error) {
+// Send sends up to maxSteps steps, and returns the kernel's answer for each. The kernel handles them in order,
+// answers for each one that fails, and acknowledges the last.
+func (m moby) Send(steps []step) ([]error, error) {
 	var messages []byte
 	places := make(map[uint32]int, len(steps)) // by sequence number
 	for i, s := range steps {
-		m := p.message(s)
+		r := m.message(s)
 		if i == len(steps)-1 {
-			m.Flags |= unix.NLM_F_ACK
+			r.Flags |= unix.NLM_F_ACK
 		}
-		places[m.Seq] = i
-		messages = append(messages, m.Serialize()...)
+		places[r.Seq] = i
+		messages = append(messages, r.Serialize()...)
 	}
-	if err := unix.Sendto(p.socket.GetFd(), messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(m.socket.GetFd(), messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, fmt.Errorf("send to ipvs: %w", err)
 	}
 	for answers := make([]error, len(steps)); ; {
-		received, _, err := p.socket.Receive()
+		received, _, err := m.socket.Receive()
 		if err != nil {
 			return nil, fmt.Errorf("read ipvs' answer: %w", err)
 		}
-		for _, m := range received {
-			i, asked := places[m.Header.Seq]
-			if !asked || m.Header.Type != unix.NLMSG_ERROR || len(m.Data) < 4 {
+		for _, answer := range received {
+			i, asked := places[answer.Header.Seq]
+			if !asked || answer.Header.Type != unix.NLMSG_ERROR || len(answer.Data) < 4 {
 				continue // a late answer to an earlier call that timed out
 			}
-			if code := int32(binary.NativeEndian.Uint32(m.Data)); code != 0 {
+			if code := int32(binary.NativeEndian.Uint32(answer.Data)); code != 0 {
 				answers[i] = unix.Errno(-code)
 			}
 			if i == len(answers)-1 {
@@ -234,14 +213,14 @@ const (
 )
 
 // message encodes a step.
-func (p *pipe) message(s step) *nl.NetlinkRequest {
-	m := nl.NewNetlinkRequest(int(p.family), unix.NLM_F_REQUEST)
-	m.AddData(&nl.Genlmsg{Command: uint8(s.verb), Version: 1})
-	m.AddData(serviceAttr(mobyService(s.service, s.scheduling)))
+func (m moby) message(s step) *nl.NetlinkRequest {
+	r := nl.NewNetlinkRequest(int(m.family), unix.NLM_F_REQUEST)
+	r.AddData(&nl.Genlmsg{Command: uint8(s.verb), Version: 1})
+	r.AddData(serviceAttr(mobyService(s.service, s.scheduling)))
 	if s.dest.IsValid() {
-		m.AddData(destAttr(s))
+		r.AddData(destAttr(s))
 	}
-	return m
+	return r
 }
 
 func serviceAttr(svc *ipvs.Service) *nl.RtAttr {

@@ -98,17 +98,10 @@ func isIPVSLoaded() bool {
 // hasModules returns a refusal if the kernel cannot load a module that the device, the rules or the scheduler
 // needs.
 func hasModules(ctx context.Context, scheduler string) error {
-	scheduler = "ip_vs_" + scheduler
-	for _, module := range []string{"dummy", "xt_set", scheduler} {
-		if !isModuleMissing(ctx, module) {
-			continue
+	for _, module := range []string{"dummy", "xt_set", "ip_vs_" + scheduler} {
+		if isModuleMissing(ctx, module) {
+			return &sdk.Refusal{Why: "there is no module " + module + " for this kernel", Try: "install it, and then: modprobe " + module}
 		}
-		missing := &sdk.Refusal{Why: "there is no module " + module + " for this kernel", Try: "install it, and then: modprobe " + module}
-		if module == scheduler {
-			missing.Field = "options.scheduler"
-			missing.Try += "; or choose another scheduler"
-		}
-		return missing
 	}
 	return ctx.Err()
 }

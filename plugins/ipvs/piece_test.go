@@ -169,21 +169,6 @@ func TestRefusedEndpoint(t *testing.T) {
 	}
 }
 
-// Encoded destinations decode to the same addresses, in both families.
-func TestDests(t *testing.T) {
-	for _, all := range [][]netip.AddrPort{nil, {endpoint(1, 1)}, {endpoint(0, 1), endpoint(1, 1)}, {netip.MustParseAddrPort("[fd00::1]:80"), netip.MustParseAddrPort("[fd00::2]:65535")}} {
-		d := newDests(all)
-		if got := d.list(); !slices.Equal(got, all) {
-			t.Errorf("%v was decoded as %v", all, got)
-		}
-		if len(all) > 0 {
-			if got := d.without(newDests(all[:1])); !slices.Equal(got, all[1:]) || len(newDests(nil).without(d)) > 0 {
-				t.Errorf("without its first destination, %v gives %v", all, got)
-			}
-		}
-	}
-}
-
 // Equal source ranges, and ranges that become equal when they are converted to what a set can hold, give one set entry.
 func TestSameSources(t *testing.T) {
 	l := newInstance(t)

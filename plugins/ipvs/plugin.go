@@ -104,7 +104,7 @@ func (p *plugin) reachKernel(ctx context.Context, o options) error {
 		}
 		p.kernel = k
 	}
-	_, err := p.kernel.Timeouts()
+	_, err := p.kernel.Exists(serviceKey{family: sdk.IPv4, mark: 1}) // like all requests, it needs NET_ADMIN
 	if errors.Is(err, fs.ErrPermission) {
 		return &sdk.Refusal{Why: "the kernel does not let this process change its virtual servers", Try: "run it as root, or with the capability NET_ADMIN"}
 	}

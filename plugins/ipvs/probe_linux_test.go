@@ -33,7 +33,7 @@ func TestMissingRequirements(t *testing.T) {
 		probe    func(*testing.T) error
 		try      string
 	}{
-		{"no such scheduler", map[string]string{"modprobe": `[ "$3" != ip_vs_none ]`}, modules, "install it, and then: modprobe ip_vs_none; or choose another scheduler"},
+		{"no such scheduler", map[string]string{"modprobe": `[ "$3" != ip_vs_none ]`}, modules, "install it, and then: modprobe ip_vs_none"},
 		{"all modules can be loaded", map[string]string{"modprobe": "exit 0"}, modules, ""},
 		{"modprobe is missing", nil, modules, ""},
 		{"modprobe knows no module", map[string]string{"modprobe": "exit 1"}, modules, ""},

@@ -183,7 +183,7 @@ func TestWithoutPermission(t *testing.T) {
 // A denying kernel answers the first read with fs.ErrPermission.
 type denying struct{ *fake }
 
-func (denying) Timeouts() (timeouts, error) { return timeouts{}, fs.ErrPermission }
+func (denying) Exists(serviceKey) (bool, error) { return false, fs.ErrPermission }
 
 // Like kube-proxy, the dataplane serves node ports at the node's own addresses, including those in 169.254.0.0/16. It
 // does not serve them at loopback and IPv6 link-local addresses, and in Standby not at all.

@@ -186,21 +186,16 @@ func (n *node) end() {
 // showScenario writes a scenario's manifests to the folder, and lets its endpoints answer.
 func (n *node) showScenario(name string) (sdktest.Scenario, sdktest.Stage) {
 	n.Helper()
-	for _, s := range sdktest.Scenarios() {
-		if s.Name != name {
-			continue
-		}
-		placed, _ := n.testbed.Place(s)
-		stage, err := n.testbed.Open(n.Context(), nil, placed)
-		if err != nil {
-			n.Fatal(err)
-		}
-		n.Cleanup(func() { stage.Close() })
-		n.write("services/all.yaml", string(s.Manifests))
-		return placed, stage
+	all := sdktest.Scenarios()
+	s := all[slices.IndexFunc(all, func(s sdktest.Scenario) bool { return s.Name == name })]
+	placed, _ := n.testbed.Place(s)
+	stage, err := n.testbed.Open(n.Context(), nil, placed)
+	if err != nil {
+		n.Fatal(err)
 	}
-	n.Fatalf("there is no scenario %s", name)
-	return sdktest.Scenario{}, nil
+	n.Cleanup(func() { stage.Close() })
+	n.write("services/all.yaml", string(s.Manifests))
+	return placed, stage
 }
 
 // expectPackets sends a scenario's packets, and compares each outcome.
@@ -212,12 +207,8 @@ func (n *node) expectPackets(s sdktest.Scenario, stage sdktest.Stage) {
 			if err != nil {
 				return err
 			}
-			for _, ep := range p.Want.Endpoints {
-				if a.Verdict == sdk.Forward && a.Endpoint == ep {
-					return nil
-				}
-			}
-			if p.Want.Verdict == a.Verdict && a.Verdict != sdk.Forward || p.Want.Unserved && a.Verdict != sdk.Forward {
+			forwarded := a.Verdict == sdk.Forward
+			if forwarded && slices.Contains(p.Want.Endpoints, a.Endpoint) || !forwarded && (p.Want.Unserved || p.Want.Verdict == a.Verdict) {
 				return nil
 			}
 			return fmt.Errorf("seen %s", a)
