@@ -24,7 +24,10 @@ var foreignRules = []iptables.Jump{
 func (f *fake) addForeign() {
 	for _, j := range foreignRules {
 		t, to := f.tables[sdk.IPv4], iptables.ID{Table: j.At.Table, Chain: j.Rule.Target()}
-		t[j.At], t[to] = append(t[j.At], j.Rule), t[to]
+		t[j.At] = append(t[j.At], j.Rule)
+		if _, there := t[to]; !there {
+			t[to] = nil
+		}
 	}
 }
 

@@ -8,15 +8,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Inspect reports the frontends in our sets, and the destinations of their virtual servers. It runs while other
-// calls run, so it opens its own handle to the kernel and uses no state that these calls change.
+// Inspect reports the frontends in our sets, and the destinations of their virtual servers. It opens its own handle
+// to the kernel, because it runs while other calls run.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
 	k, err := p.machine.open(false)
 	if err != nil {
@@ -24,6 +23,16 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	}
 	defer k.close()
 	all, err := k.read(ctx)
+	if err != nil {
+		return err
+	}
+	wanted := make(map[sdk.Name]*piece)
+	err = p.Beside(ctx, func() error {
+		for _, f := range p.session.families {
+			maps.Copy(wanted, f.Desired())
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -38,13 +47,12 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		}
 		pieces, _ := parse(all.ours(of, nil), all.addrs.of(of).others, role)
 		for name, had := range pieces {
-			wanted := p.parked.piece(name)
 			for _, m := range had.members {
 				served, ok := parseServed(name, m)
 				if !ok {
 					continue
 				}
-				served.Endpoints = endpoints(m, had, wanted, active)
+				served.Endpoints = endpoints(m, had, wanted[name], active)
 				if err := tell(served); err != nil {
 					return err
 				}
@@ -103,18 +111,20 @@ func kindOf(s set, n note) (sdk.Kind, bool) {
 }
 
 // endpoints returns the destinations of new connections to a frontend, or those it would have if this dataplane
-// were Active. had is the piece in the kernel, and wanted the parked one.
+// were Active. had is the piece in the kernel, and wanted the desired one, which the kernel does not completely show
+// in other roles: virtual servers at addresses of the node may be missing, because they would receive packets, and
+// removed destinations that still have connections look like desired ones.
 func endpoints(m member, had, wanted *piece, active bool) []netip.AddrPort {
 	s, there := had.frontend(m)
 	if active {
 		return s.state.serving.list()
 	}
-	w, parked := wanted.frontend(m)
+	w, known := wanted.frontend(m)
 	if !there {
 		return w.dests.list()
 	}
 	all, want := slices.SortedFunc(maps.Keys(s.state.weights()), netip.AddrPort.Compare), w.dests.list()
-	return slices.DeleteFunc(all, func(dest netip.AddrPort) bool { return parked && !contains(want, dest) })
+	return slices.DeleteFunc(all, func(dest netip.AddrPort) bool { return known && !contains(want, dest) })
 }
 
 // frontend returns the virtual server of a set member. Those of a node port are all alike.
@@ -125,32 +135,6 @@ func (p *piece) frontend(m member) (server, bool) {
 		}
 	}
 	return server{}, false
-}
-
-// parked has the pieces that the kernel does not completely show while the role is not Active. Virtual servers
-// at addresses of the node are missing because they would receive packets, and removed destinations that still
-// have connections look like desired ones. Inspect needs them to report what would serve if the role were
-// Active.
-type parked struct {
-	mu     sync.Mutex // guards pieces: Inspect runs beside the calls that write
-	pieces map[sdk.Name]*piece
-}
-
-// set stores pieces that SetDesired has adapted to the role, unless the role is Active.
-func (p *parked) set(role sdk.Role, placed map[sdk.Name]*piece) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name, piece := range placed {
-		if p.pieces[name] = piece; piece == nil || role == sdk.Active {
-			delete(p.pieces, name)
-		}
-	}
-}
-
-func (p *parked) piece(name sdk.Name) *piece {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pieces[name]
 }
 
 // Trace evaluates the node's rules for a packet. It ends where IPVS takes the packet.

@@ -101,7 +101,6 @@ func (f *family) SetDesired(all map[sdk.Name]*piece) {
 	for name, p := range placed {
 		placed[name] = f.place(p, f.Installed()[name], free)
 	}
-	f.session.plugin.parked.set(f.role, placed)
 	f.Reconciler.SetDesired(placed)
 }
 

@@ -5,14 +5,12 @@ package ipvs
 import (
 	"flag"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
@@ -66,15 +64,19 @@ func TestPlans(t *testing.T) {
 // A destination that no longer serves gets weight 0 only after its replacement has weight 1. A virtual server whose
 // destinations all have weight 0 would refuse new connections.
 func TestDestinationsServeBeforeOthersStop(t *testing.T) {
-	key := key{server: serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("10.96.0.1:80")}}
-	a, b, gone := endpoint(0, 1), endpoint(0, 2), endpoint(0, 3)
-	was := value{state: state{serving: newDests([]netip.AddrPort{a, gone})}}
-	will := value{state: state{serving: newDests([]netip.AddrPort{b}), idle: newDests([]netip.AddrPort{a})}}
-	raise, lower := serverSteps(change{Op: reconcile.Replace, Key: key, Old: was, New: will})
-	got := fmt.Sprint(raise, lower)
-	want := "[add real 10.182.0.0:8080 on tcp 10.96.0.1:80 weight 1] [weigh real 10.181.0.0:8080 on tcp 10.96.0.1:80 weight 0 remove real 10.183.0.0:8080 on tcp 10.96.0.1:80]"
-	if got != want {
-		t.Errorf("the steps are\n%s; want\n%s", got, want)
+	s := many(1)
+	l := start(t, s)
+	l.fake.counted()
+	s.Services[0].Cluster = []sdk.Endpoint{{Addr: endpoint(0, 3)}}
+	l.sync(sdk.Update{Set: s.Services})
+	want := `real 10.183.0.0:8080 of tcp 172.30.0.0:80: 1
+real 10.183.0.0:8080 of tcp 192.0.2.10:20000: 1
+real 10.181.0.0:8080 of tcp 172.30.0.0:80: 0
+real 10.182.0.0:8080 of tcp 172.30.0.0:80: 0
+real 10.181.0.0:8080 of tcp 192.0.2.10:20000: 0
+real 10.182.0.0:8080 of tcp 192.0.2.10:20000: 0`
+	if got := strings.Join(l.fake.counted(), "\n"); got != want {
+		t.Errorf("the requests are\n%s\nwant\n%s", got, want)
 	}
 }
 

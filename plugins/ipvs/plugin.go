@@ -42,7 +42,7 @@ var Description = sdk.Description{
 func New(dir string) sdk.Dataplane { return newPlugin(dir, thisMachine()) }
 
 func newPlugin(dir string, m machine) *plugin {
-	p := &plugin{machine: m, dir: dir, session: new(session), parked: &parked{pieces: make(map[sdk.Name]*piece)}}
+	p := &plugin{machine: m, dir: dir, session: new(session)}
 	p.Dataplane = frame.New(frame.Mode[*piece]{Description: Description, Open: p.open, Sweep: p.sweepAll, Elsewhere: sweepRules(false).Elsewhere}, dir)
 	return p
 }
@@ -52,7 +52,6 @@ type plugin struct {
 	*frame.Dataplane[*piece]
 	machine machine
 	dir     string
-	parked  *parked
 
 	// The fields below are used only in calls of the frame, by one goroutine at a time.
 	options options
