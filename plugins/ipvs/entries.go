@@ -77,7 +77,7 @@ func (f *family) Kind(k key) reconcile.Kind {
 	case bound, loopBack, healthPorts:
 		kind.Counted = true
 	default:
-		if f.objects.bound[k.entry.addr] && slices.Contains(frontendSets, k.entry.set) { // otherwise the member is removed last: only it shows that the virtual server is ours
+		if f.objects.bound[k.entry.addr] && k.entry.set.registers() { // otherwise the member is removed last: only it shows that the virtual server is ours
 			kind.Remove = removeRegistered
 		}
 	}
@@ -184,7 +184,7 @@ func (v reading) ours(of sdk.Family, excluded []netip.Prefix) map[key]value {
 
 // register adds the virtual servers that a set member names to all.
 func (e entry) register(all map[serviceKey]bool, others []netip.Addr) {
-	if slices.Contains(frontendSets, e.set) {
+	if e.set.registers() {
 		for _, at := range e.servers(others) {
 			all[at] = true
 		}
@@ -225,11 +225,6 @@ func (e entry) owner(n note) (sdk.Name, bool) {
 	return parseComment(n.comment, protocol, e.family)
 }
 
-// isNodePort reports whether the members of a set are node ports at all addresses of the node.
-func (e entry) isNodePort() bool {
-	return sets[e.set].form == formPort && slices.Contains(frontendSets, e.set) || e.set == nodePortsSCTP || e.set == nodePortsSCTPLocal
-}
-
 // Parse returns the Services that the kernel serves, and the role that it shows.
 func (f *family) Parse(all map[key]value) (pieces map[sdk.Name]*piece, role sdk.Role) {
 	role = f.roleShown(all)
@@ -248,7 +243,7 @@ func parse(all map[key]value, others []netip.Addr, role sdk.Role) (pieces map[sd
 		case k.kind == ofServer:
 			unowned[k.server] = v.state
 		case k.kind != ofEntry || !is:
-		case slices.Contains(frontendSets, k.entry.set) && !k.entry.isNodePort():
+		case k.entry.set.registers() && !k.entry.set.hasNodePorts():
 			named[k.entry.key()] = name
 			fallthrough
 		default:
@@ -285,7 +280,7 @@ func parse(all map[key]value, others []netip.Addr, role sdk.Role) (pieces map[sd
 
 // parse adds a set member, and the virtual servers that it names, to the piece of its Service.
 func (p *piece) parse(name sdk.Name, m member, all map[key]value, named map[serviceKey]sdk.Name, others []netip.Addr) {
-	registers, nodePort := slices.Contains(frontendSets, m.set), m.isNodePort()
+	registers, nodePort := m.set.registers(), m.set.hasNodePorts()
 	if registers {
 		p.members = append(p.members, m)
 	}

@@ -279,28 +279,15 @@ func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 		}
 	}
 	f.rulesChanged = false
-	if len(sets) > 0 {
-		f.removeKubeProxySets(ctx, sets)
+	for _, set := range sets { // one by one: a set to which a foreign rule refers stays, which harms no Service
+		if err := f.kernel.Restore(ctx, destroyLines([]string{set})); err != nil {
+			f.session.env.Log.Info("kube-proxy set kept: it is in use", "set", set, "err", err)
+		}
 	}
 	if f.role == sdk.Active {
 		f.kubeProxyRules, f.kubeProxySets = nil, nil
 	}
 	return failed, nil
-}
-
-// removeKubeProxySets removes sets of kube-proxy. A set to which a foreign rule refers stays, which harms no
-// Service.
-func (f *family) removeKubeProxySets(ctx context.Context, sets []string) {
-	err := f.kernel.Restore(ctx, destroyLines(sets))
-	switch {
-	case err == nil:
-	case len(sets) == 1:
-		f.session.env.Log.Info("kube-proxy set kept: it is in use", "set", sets[0], "err", err)
-	default: // ipset restore stopped at the first set that it could not destroy
-		for _, set := range sets {
-			f.removeKubeProxySets(ctx, []string{set})
-		}
-	}
 }
 
 // Forget deletes the conntrack entries of UDP flows to these Services whose endpoint no longer serves.

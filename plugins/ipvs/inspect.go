@@ -85,7 +85,7 @@ func parseServed(name sdk.Name, m member) (sdk.Served, bool) {
 	if strings.HasSuffix(m.comment, " "+sdk.Local.String()) {
 		f.Policy = sdk.Local
 	}
-	if m.isNodePort() {
+	if m.set.hasNodePorts() {
 		f.Addr = netip.AddrPortFrom(iptables.Unspecified(m.family), m.port)
 	}
 	return sdk.Served{Name: name, Frontend: f}, registered
@@ -130,7 +130,7 @@ func endpoints(m member, had, wanted *piece, active bool) []netip.AddrPort {
 // frontend returns the virtual server of a set member. Those of a node port are all alike.
 func (p *piece) frontend(m member) (server, bool) {
 	for _, s := range p.list() {
-		if !s.covered && (s.any && m.isNodePort() && s.at.addr.Port() == m.port || s.at == m.entry.key()) {
+		if !s.covered && (s.any && m.set.hasNodePorts() && s.at.addr.Port() == m.port || s.at == m.entry.key()) {
 			return s, true
 		}
 	}

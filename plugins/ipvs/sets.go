@@ -31,11 +31,11 @@ const (
 	setCount
 )
 
-// frontendSets are the sets whose members show which frontends are ours, and to which Service they belong.
-var frontendSets = []set{
-	clusterIPs, externalIPs, externalIPsLocal, loadBalancers, loadBalancersLocal,
-	nodePortsTCP, nodePortsTCPLocal, nodePortsUDP, nodePortsUDPLocal, nodePortsSCTP, nodePortsSCTPLocal,
-}
+// registers reports whether the members of s show which frontends are ours, and to which Service they belong.
+func (s set) registers() bool { return clusterIPs <= s && s <= nodePortsSCTPLocal }
+
+// hasNodePorts reports whether the members of s are node ports at all addresses of the node.
+func (s set) hasNodePorts() bool { return nodePortsTCP <= s && s <= nodePortsSCTPLocal }
 
 // A form is the type of a set, which determines the fields of its members.
 type form string
