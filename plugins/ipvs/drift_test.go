@@ -53,6 +53,7 @@ func TestRestoresWhatOthersRemove(t *testing.T) {
 			if after := l.fake.snapshot(); after != before {
 				t.Errorf("after the repair the kernel has\n%s\nand had before\n%s", after, before)
 			}
+			eventually.True(t, "the next probe finds no difference", func() bool { return l.plugin.Report().Lost == "" })
 		})
 	}
 }
