@@ -8,9 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/field"
 )
 
@@ -80,38 +78,4 @@ func (k kernel) text() string {
 	words := strings.Fields(strings.ReplaceAll(strings.Join(all, " "), ",", " "))
 	slices.Sort(words)
 	return strings.Join(words, " ")
-}
-
-// On a kernel that does not report the number of elements of a set, the elements are counted after another program has
-// written. The next count is made only after the minimum interval.
-func TestKernelCountsElements(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		if k.protect == "auto" {
-			return
-		}
-		p := k.start()
-		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}, Set: several(200, 2)})
-		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
-			f := p.families[0]
-			f.kernel.recount.countless = true
-			differs := func(when string, expected bool) {
-				k.Helper()
-				why, unsure := f.kernel.Foreign(k.Context())
-				if !unsure && strings.Contains(why, "elements") != expected {
-					k.Errorf("%s: %q", when, why)
-				}
-			}
-			differs("nothing was written", false)
-			k.nft("add table ip theirs")
-			differs("another table was made", false)
-			k.nft("delete element ip pointsman of-2 { 10.96.0.7 . tcp . 80 }")
-			differs("an element was deleted soon after", false)
-			f.kernel.recount.next = time.Now()
-			differs("an element was deleted", true)
-			return nil
-		})
-		if err != nil {
-			k.Fatal(err)
-		}
-	})
 }

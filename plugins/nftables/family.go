@@ -144,7 +144,7 @@ const failures = "kubeproxy_sync_proxy_rules_nftables_"
 func (f *family) Tell(r *sdk.Report) {
 	labels := map[string]string{"ip_family": byFamily(f.Of, "IPv4", "IPv6")}
 	r.Samples = append(r.Samples, []sdk.Sample{
-		{Name: "pointsman_nftables_elements", Help: "Elements in the sets and maps of the dataplane's table.", Labels: labels, Value: float64(f.kernel.total())},
+		{Name: "pointsman_nftables_elements", Help: "Elements in the sets and maps of the dataplane's table.", Labels: labels, Value: float64(f.kernel.total)},
 		{Name: "pointsman_nftables_services", Help: "Ports of Services that the dataplane's table serves.", Labels: labels, Value: float64(len(f.Installed()))},
 		{Name: failures + "sync_failures_total", Labels: labels, Value: float64(f.kernel.refused)},
 		{Name: failures + "cleanup_failures_total", Labels: labels, Value: float64(f.kernel.removals)},

@@ -34,9 +34,9 @@ type nfTable struct {
 	conn   *nftnl.Conn // the writer's socket, which owns the table; nil: this process is not the writer
 	layout layout      // definitions of the sets and chains that batches create
 
-	have   observed                // without its entries
-	fixed  map[entryKey]entryValue // sets and chains in the kernel
-	counts map[string]int          // number of elements in the kernel, by set
+	have  observed                // without its entries
+	fixed map[entryKey]entryValue // sets and chains in the kernel
+	total int                     // number of elements in the kernel, without those that packets add
 
 	batches uint32 // the value of commits when have.generation was read
 
@@ -46,10 +46,13 @@ type nfTable struct {
 
 	refused, removals int // transactions that failed, and how many of these only removed entries
 
-	recount   recount
-	suspect   bool      // another program may have replaced elements since they were read
+	suspect   bool      // another program may have changed elements since they were read
 	compareAt time.Time // the earliest time to read all elements for that reason
 }
+
+// compareEvery is the minimum interval between two readings of all elements because another program may have changed
+// some. They take at most a hundredth of the time.
+const compareEvery = 3 * time.Second
 
 // An observed is the content of a table as it was read.
 type observed struct {
@@ -223,14 +226,13 @@ func (k *nfTable) List(ctx context.Context) (map[entryKey]entryValue, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.fixed, k.counts = make(map[entryKey]entryValue), make(map[string]int)
+	k.fixed = make(map[entryKey]entryValue)
 	for key, v := range o.entries {
-		if key.kind == ofElement {
-			k.counts[key.name]++
-		} else {
+		if key.kind != ofElement {
 			k.fixed[key] = v
 		}
 	}
+	k.total = len(o.entries) - len(k.fixed)
 	entries := o.entries
 	o.entries = nil
 	k.left = make(map[entryKey]bool)
@@ -243,16 +245,8 @@ func (k *nfTable) List(ctx context.Context) (map[entryKey]entryValue, error) {
 		return nil, err
 	}
 	k.have, k.batches = o, k.commits.Load()
-	k.suspect, k.compareAt = false, time.Now().Add(max(recountEvery, 200*time.Since(began)))
+	k.suspect, k.compareAt = false, time.Now().Add(max(compareEvery, 100*time.Since(began)))
 	return entries, nil
-}
-
-// total returns the number of elements of all sets, without those that packets add.
-func (k *nfTable) total() (n int) {
-	for _, count := range k.counts {
-		n += count
-	}
-	return n
 }
 
 // Apply writes a batch. If the table can have an owner and this process is not it, it first takes the
@@ -350,7 +344,7 @@ func (k *nfTable) recordWrite(t *transaction) {
 	}
 	if t.rebuild {
 		clear(k.fixed)
-		clear(k.counts)
+		k.total = 0
 	}
 	k.have.there = true
 	for _, c := range t.changes {
@@ -360,17 +354,12 @@ func (k *nfTable) recordWrite(t *transaction) {
 		case c.Key.kind != ofElement:
 			delete(k.fixed, c.Key)
 		case c.Op == reconcile.Add:
-			k.counts[c.Key.name]++
+			k.total++
 		case c.Op == reconcile.Remove:
-			k.counts[c.Key.name]--
+			k.total--
 			if k.Kind(c.Key).Remove == removeMembers {
 				k.left[c.Key] = true
 			}
-		}
-	}
-	for name := range k.counts {
-		if _, there := k.fixed[entryKey{kind: ofSet, name: name}]; !there {
-			delete(k.counts, name)
 		}
 	}
 }

@@ -62,6 +62,17 @@ func TestKernelPartsComeAndGo(t *testing.T) {
 		defer stage.Close()
 		k.keptEndpoint(stage, s.Packets[0])
 		k.checkListing()
+		err = p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
+			f := p.families[0]
+			counted := f.kernel.total
+			if _, err := f.List(k.Context()); err != nil || f.kernel.total != counted {
+				k.Errorf("%d elements were written, and the kernel has %d: %v", counted, f.kernel.total, err)
+			}
+			return nil
+		})
+		if err != nil {
+			k.Fatal(err)
+		}
 		k.sync(p, sdk.Update{From: 2, To: 3, Delete: []sdk.Name{s.Services[0].Name}})
 		p = next(next(p)) // the first new process removes the Service's sets and chains
 		if now := k.text(); now != few {

@@ -39,7 +39,6 @@ type Observed struct {
 	Handle  uint64 // of a rule, a chain or the table
 	Flags   uint32 // of a set, or of the table
 	Owner   uint32 // of the table: the port number of the owner's netlink socket; zero: no owner
-	Count   int    // of a set: the number of elements; -1 if the kernel does not report it (before 6.18)
 	Use     uint32 // of a chain: the number of its rules plus the number of rules and elements that lead to it
 	Timeout time.Duration
 
@@ -137,11 +136,8 @@ func (c *Conn) BaseChains(ctx context.Context, family Family) ([]Observed, error
 // Sets returns the sets of the table by name.
 func (l Listing) Sets(ctx context.Context) (all map[string]Observed, err error) {
 	err = l.each(ctx, getSet, func() { all = make(map[string]Observed) }, func(b []byte) {
-		o := Observed{Name: getText(attr(b, 2)), Flags: uint32(getUint(attr(b, 3))), Count: -1}
+		o := Observed{Name: getText(attr(b, 2)), Flags: uint32(getUint(attr(b, 3)))}
 		o.key, o.data = uint32(getUint(attr(b, 4))), uint32(getUint(attr(b, 6)))
-		if count := attr(b, 20); count != nil { // NFTA_SET_COUNT
-			o.Count = int(getUint(count))
-		}
 		o.Timeout = time.Duration(getUint(attr(b, 11))) * time.Millisecond
 		all[o.Name] = o
 	})
@@ -194,14 +190,6 @@ func (l Listing) Elements(ctx context.Context, set string) (all []Element, err e
 		eachAttr(attr(b, 3), func(_ uint16, v []byte) { all = append(all, readElement(v)) })
 	}, text(2, set))
 	return all, err
-}
-
-// Len counts the elements of a set, for kernels that do not report the number with the set.
-func (l Listing) Len(ctx context.Context, set string) (n int, err error) {
-	err = l.each(ctx, getElem, func() { n = 0 }, func(b []byte) {
-		eachAttr(attr(b, 3), func(uint16, []byte) { n++ })
-	}, text(2, set))
-	return n, err
 }
 
 // readElement parses what Batch.Add writes.
