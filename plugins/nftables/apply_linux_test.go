@@ -3,16 +3,12 @@
 package nftables
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
 // A Service whose elements the kernel refuses is reported, and all other Services are written.
@@ -63,35 +59,23 @@ func TestKernelNamesARefusedService(t *testing.T) {
 func TestKernelCountsRefusedWrites(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		p := k.start()
-		all := several(2, 2)
-		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}, Set: all})
-		absent := frontend{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.1:81"), policy: sdk.Cluster}
+		svc := several(1, 2)[0]
+		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}, Set: []sdk.Service{svc}})
 		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
 			f := p.families[0]
-			for i, w := range []piece{f.Installed()[all[0].Name], {}} {
-				is := f.Installed()[all[i].Name]
-				was := is
-				was.frontends = append(slices.Clone(was.frontends), absent)
-				f.Installed()[all[i].Name] = was
-				if i == 0 { // this piece also has an element to add
-					w.frontends = []frontend{{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.2:82"), policy: sdk.Cluster}}
-				}
-				f.SetDesired(map[sdk.Name]piece{all[i].Name: w})
+			is := f.Installed()[svc.Name]
+			wrong := is // claims a frontend that the kernel does not have
+			wrong.frontends = append(slices.Clone(is.frontends), frontend{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.1:81"), policy: sdk.Cluster})
+			more := is
+			more.frontends = []frontend{{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.2:82"), policy: sdk.Cluster}}
+			for i, w := range []piece{more, {}} {
+				f.Installed()[svc.Name] = wrong
+				f.SetDesired(map[sdk.Name]piece{svc.Name: w})
 				if _, err := f.Plan().Apply(k.Context()); err == nil {
 					k.Error("removing a missing element succeeded")
 				}
-				var told sdk.Report
-				f.Tell(&told)
-				for _, sample := range told.Samples {
-					want := map[string]int{failures + "sync_failures_total": i + 1, failures + "cleanup_failures_total": i}
-					if n, counts := want[sample.Name]; counts && int(sample.Value) != n {
-						k.Errorf("%s is %g, want %d", sample.Name, sample.Value, n)
-					}
-				}
-				f.Installed()[all[i].Name] = is
-				f.SetDesired(map[sdk.Name]piece{all[i].Name: is})
-				if _, err := f.Plan().Apply(k.Context()); err != nil {
-					k.Fatal(err)
+				if f.kernel.refused != i+1 || f.kernel.removals != i {
+					k.Errorf("%d refused writes are counted, and %d of removals; want %d and %d", f.kernel.refused, f.kernel.removals, i+1, i)
 				}
 			}
 			return nil
@@ -132,73 +116,4 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 			p.die()
 		}
 	})
-}
-
-// The sets and chains for affinity are created with the first Service that needs them. After the last one is gone, the
-// next process removes them. They are read back as they were written.
-func TestKernelAffinityOnAndOff(t *testing.T) {
-	g := world(t)
-	onKernel(t, func(k kernel) {
-		s := k.place(g, sticking)
-		s.Services[0].Affinity = 0
-		p, _ := k.active(g, s)
-		conn, err := nftnl.Dial() // the plugin uses its own socket at the same time
-		if err != nil {
-			k.Fatal(err)
-		}
-		defer conn.Close()
-		none, revision := k.text(), uint64(1)
-		local := s.Services[0]
-		local.Frontends = append([]sdk.Frontend(nil), local.Frontends...)
-		for i := range local.Frontends {
-			if local.Frontends[i].External() {
-				local.Frontends[i].Policy = sdk.Local
-			}
-		}
-		local.Local = local.Cluster[:1]
-		for _, svc := range []sdk.Service{affine(s, 3*time.Hour), affine(s, time.Minute), with(local, time.Minute), with(local, 0), with(local, time.Hour), affine(s, time.Hour), affine(s, 0)} {
-			k.sync(p, sdk.Update{From: revision, To: revision + 1, Set: []sdk.Service{svc}})
-			revision++
-			f := p.families[0]
-			seen, err := f.kernel.read(k.Context(), conn)
-			if err != nil {
-				k.Fatal(err)
-			}
-			expected, elements := maps.Clone(f.kernel.fixed), 0
-			for name, w := range f.Installed() {
-				f.Entries(name, w, func(key entryKey, v entryValue) { expected[key] = v })
-			}
-			for key := range seen.entries {
-				if key.kind == ofElement {
-					elements++
-				}
-				if key.name == "own" {
-					delete(seen.entries, key)
-					delete(expected, key)
-				}
-			}
-			if !maps.Equal(seen.entries, expected) {
-				k.Errorf("%s: the table has\n%v\nwant\n%v", svc.Affinity, seen.entries, expected)
-			}
-			if f.kernel.total() != elements {
-				k.Errorf("%s: total returned %d elements, and the kernel has %d", svc.Affinity, f.kernel.total(), elements)
-			}
-			k.checkListing()
-		}
-		p.die()
-		p = k.start() // a process that reads the table removes what no Service needs
-		k.sync(p, sdk.Update{Full: true, To: 1, Node: &s.Node, Set: []sdk.Service{affine(s, 0)}})
-		if now := k.text(); now != none {
-			k.Errorf("after affinity was turned off, the table is\n%s\nand was\n%s", now, none)
-		}
-	})
-}
-
-func affine(s sdktest.Scenario, affinity time.Duration) sdk.Service {
-	return with(s.Services[0], affinity)
-}
-
-func with(s sdk.Service, affinity time.Duration) sdk.Service {
-	s.Affinity = affinity
-	return s
 }

@@ -246,27 +246,6 @@ func several(services, endpoints int) []sdk.Service {
 	return all
 }
 
-// TestPieceAllocations checks that the piece of a Service takes two allocations. When its lists were a map, this map
-// was most of the memory on a node with many Services.
-func TestPieceAllocations(t *testing.T) {
-	svc := sdk.Service{
-		Name:      sdk.Name{Namespace: "ns1", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},
-		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("10.96.0.1:80"), Policy: sdk.Cluster}},
-		Cluster:   []sdk.Endpoint{{Addr: netip.MustParseAddrPort("10.1.0.1:80")}, {Addr: netip.MustParseAddrPort("10.1.0.2:80")}},
-	}
-	var w piece
-	allocations := testing.AllocsPerRun(100, func() {
-		desired, err := want(svc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w = desired.withSlotsOf(piece{}, nil)
-	})
-	if allocations > 3 || len(w.lists[sdk.Cluster]) != 2 { // the third is the Service's label, whose length is checked
-		t.Errorf("a piece takes %v allocations: %+v", allocations, w)
-	}
-}
-
 // changesOf returns the changes that turn the elements of one piece into those of another, without the counted
 // elements.
 func changesOf(f ip, name sdk.Name, from, to piece) (all []change) {
