@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/field"
 )
@@ -32,26 +31,6 @@ func TestKernelRestoresWhatOthersRemove(t *testing.T) {
 			{What: "a rule is replaced by one that is as long", Command: program + `-save -t nat | sed 's/--to-destination \(.*\)1:/--to-destination \12:/' | ` + program + "-restore -w"},
 		}
 		field.Repairs(k.T, p, differs, append(field.Harms(program, services, clusterChain(s.Services[0].Name)), own...)...)
-	})
-}
-
-// After a first change of our rules, the plugin listens for the program that writes them, and the next repair names the
-// program if the kernel reports it.
-func TestKernelNamesWhoRemovesRules(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		p := k.start()
-		k.sync(p, scenario(k.T, "cluster-ip").Update(1))
-		k.role(p, sdk.Active)
-		program := "iptables-" + string(k.backend)
-		for n := range uint64(2) {
-			k.run(program, "-t", "nat", "-I", "KUBE-SERVICES", "-j", "RETURN")
-			k.eventually("the repair is counted", func() bool { return p.Report().Repaired == n+1 })
-			k.eventually("nothing is reported as lost", func() bool { return p.Report().Lost == "" })
-		}
-		said := p.Report().Repair
-		if named := strings.Contains(said, "written to by iptables-nft (pid "); !strings.Contains(said, "KUBE-SERVICES") || named != (k.backend == iptables.NFT) {
-			k.Errorf("the repair is reported as %q", said)
-		}
 	})
 }
 

@@ -46,9 +46,8 @@ type Dataplane[P any] struct {
 	failed      map[sdk.Name]bool                // Services that failed and that no later update has served
 	matched     map[sysctl.Setting]bool          // kernel parameters that had the wanted value once
 	swept       bool                             // the rules in the other backend of iptables were removed in this session
-	writers     foreignWriters
-	stopMonitor func()               // nil: there was no session yet
-	warned      map[string]time.Time // when each repeated warning was logged last
+	stopMonitor func()                           // nil: there was no session yet
+	warned      map[string]time.Time             // when each repeated warning was logged last
 	status      status
 }
 
@@ -203,6 +202,5 @@ func (d *Dataplane[P]) Close() error {
 	if stop != nil {
 		stop()
 	}
-	d.writers.close()
 	return err
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -75,22 +74,17 @@ func (d *Dataplane[P]) check(ctx context.Context) {
 		return
 	}
 	d.countFlows()
-	d.writers.update()
 	if d.phase != updated {
 		return // the desired state is unknown
 	}
 	d.forgetEarly()
-	busy := false // other programs are writing
 	for _, f := range d.families {
 		found := d.probe(ctx, f)
 		if ctx.Err() != nil {
 			return
 		}
-		switch {
-		case !found.Unsure:
+		if !found.Unsure {
 			f.lost = found.Why
-		case found.Lost == 0:
-			busy = true
 		}
 		d.tellLost()
 		if gone > 0 && found.Lost != 0 && !found.Unsure { // perhaps kube-proxy, which an operator has started again
@@ -102,9 +96,6 @@ func (d *Dataplane[P]) check(ctx context.Context) {
 		d.repair(ctx, f, found)
 	}
 	d.checkSettings()
-	if !busy {
-		d.writers.names = nil // their writes did no harm
-	}
 }
 
 // tellLost reports what the last probes found removed or changed.
@@ -206,47 +197,6 @@ func (d *Dataplane[P]) renderAll(f *family[P]) error {
 	return nil
 }
 
-// foreignWriters finds the programs that write to nf_tables. It listens for a while after a repair.
-type foreignWriters struct {
-	listener *iptables.Writers // nil: not listening
-	until    time.Time
-	names    []string // of programs that have written since a check found no difference
-}
-
-// listenFor is the time to listen after a repair.
-const listenFor = 10 * time.Minute
-
-// update reads the names of the programs that have written.
-func (w *foreignWriters) update() {
-	if w.listener == nil {
-		return
-	}
-	if w.names = w.listener.Others(w.names); time.Now().After(w.until) {
-		w.close()
-	}
-}
-
-// suffix returns the end of a sentence that names the programs that have written, or "" if they
-// are unknown. It also begins to listen.
-func (w *foreignWriters) suffix() string {
-	w.update()
-	w.until = time.Now().Add(listenFor)
-	if w.listener == nil {
-		w.listener, _ = iptables.ListenToWriters() // without it a repair names no program
-	}
-	if len(w.names) == 0 {
-		return ""
-	}
-	return "; nf_tables was written to by " + strings.Join(w.names, " and ")
-}
-
-func (w *foreignWriters) close() {
-	if w.listener != nil {
-		_ = w.listener.Close()
-	}
-	*w = foreignWriters{}
-}
-
 // tellRepair logs and reports the result of a repair. It says nothing if a call interrupted the
 // repair, because the call reads the kernel itself.
 func (d *Dataplane[P]) tellRepair(ctx context.Context, f *family[P], why string, steps []string, err error) {
@@ -256,11 +206,10 @@ func (d *Dataplane[P]) tellRepair(ctx context.Context, f *family[P], why string,
 		d.warn("cannot restore what another program removed", f, why, err)
 	case len(steps) > 0:
 		clear(d.warned)
-		by := d.writers.suffix()
-		d.log.Warn("restored what another program removed", "family", f.label(), "why", why, "steps", len(steps), "first", steps[0], "by", by)
+		d.log.Warn("restored what another program removed", "family", f.label(), "why", why, "steps", len(steps), "first", steps[0])
 		f.lost = why // until a probe finds no difference
 		d.status.change(func(r *sdk.Report) {
-			r.Repaired, r.Repair = r.Repaired+1, fmt.Sprintf("%s: %s; restored in %d steps, the first: %s%s", f.label(), why, len(steps), steps[0], by)
+			r.Repaired, r.Repair = r.Repaired+1, fmt.Sprintf("%s: %s; restored in %d steps, the first: %s", f.label(), why, len(steps), steps[0])
 		})
 		d.tellLost()
 		d.publish()

@@ -72,7 +72,6 @@ func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin 
 		before, _ = generation() // on an error 0: blocks that change nothing are then counted too, and the next look reads more
 	}
 	if err = cmd.Start(); err == nil {
-		own.add(cmd.Process.Pid)
 		stop := t.followProgress(cmd.Process.Pid)
 		err = cmd.Wait()
 		stop()

@@ -29,7 +29,7 @@ const (
 	newRule, getRule, delRule    = subsystem<<8 | 6, subsystem<<8 | 7, subsystem<<8 | 8
 	newSet, getSet, delSet       = subsystem<<8 | 9, subsystem<<8 | 10, subsystem<<8 | 11
 	newElem, getElem, delElem    = subsystem<<8 | 12, subsystem<<8 | 13, subsystem<<8 | 14
-	newGen, getGen               = subsystem<<8 | 15, subsystem<<8 | 16
+	getGen                       = subsystem<<8 | 16
 	trace                        = subsystem<<8 | 17
 	batchBegin, batchEnd         = 16, 17
 

@@ -21,12 +21,6 @@ func (*Conn) Close() error { return nil }
 // Send returns an error.
 func (*Conn) Send(context.Context, *Batch) error { return errors.ErrUnsupported }
 
-// SubscribeCommits returns an error.
-func (*Conn) SubscribeCommits() error { return errors.ErrUnsupported }
-
-// Commits does nothing.
-func (*Conn) Commits(func(uint32, string)) {}
-
 func (*Conn) ask(context.Context, uint16, uint16, Family, []string, func([]byte)) error {
 	return errors.ErrUnsupported
 }

@@ -19,7 +19,7 @@ network order, except marks and priorities, which are in host order.
 Registers are words of 4 bytes, numbered from 0 to 15. A key of several fields is in
 consecutive registers, each field padded to whole words.
 
-netfilter.go and commits_linux.go have the few messages of other subsystems, and of commits.
+netfilter.go has the few messages of other subsystems.
 The package knows nothing of Services and must not. Start reading at Batch.
 */
 package nftnl

@@ -60,28 +60,9 @@ func TestKernelAccounts(t *testing.T) {
 	check("after DeleteAccount", 0, false)
 }
 
-// Commits names the program of each commit of any table, and no other message is received.
-func TestKernelCommits(t *testing.T) {
-	c, writer := dial(t), dial(t)
-	if err := c.SubscribeCommits(); err != nil {
-		t.Fatal(err)
-	}
-	b := NewBatch(IPv4, "commits")
-	b.NewTable(0)
-	b.NewChain("chain", nil)
-	send(t, writer, b)
-	nft(t, "delete table ip commits", "-f", "-")
-	var programs []string
-	c.Commits(func(pid uint32, program string) {
-		if pid == 0 {
-			t.Errorf("a commit by %q has no process", program)
-		}
-		programs = append(programs, program)
-	})
-	if len(programs) != 2 || programs[1] != "nft" {
-		t.Errorf("commits by %q, want one by this test and one by nft", programs)
-	}
-	if err := writer.HasMatch(t.Context(), IPv4, "nosuch"); !errors.Is(err, unix.ENOENT) {
-		t.Errorf("HasMatch of a match that does not exist: %v", err)
+// HasMatch returns ENOENT for a match that does not exist.
+func TestKernelHasNoSuchMatch(t *testing.T) {
+	if err := dial(t).HasMatch(t.Context(), IPv4, "nosuch"); !errors.Is(err, unix.ENOENT) {
+		t.Error(err)
 	}
 }
