@@ -66,50 +66,45 @@ func bisect(names []sdk.Name, failed *[]sdk.Failure, try func([]sdk.Name) (suspe
 // which are in failed. With a *Refused none of pieces stays desired, and one of the suspects is
 // refused.
 func (d *Dataplane[P]) try(ctx context.Context, f *family[P], pieces map[sdk.Name]P) (suspects []sdk.Name, failed []sdk.Failure, err error) {
-	desired, before := f.Desired(), make(map[sdk.Name]P, len(pieces))
+	before := make(map[sdk.Name]P, len(pieces))
 	for name := range pieces {
-		if p, has := desired[name]; has {
-			before[name] = p
+		p, has := f.Desired()[name]
+		if !has {
+			p = f.Installed()[name] // written by a former process
 		}
-	}
-	revert := func(names []sdk.Name) {
-		served := make(map[sdk.Name]P, len(names))
-		for _, name := range names {
-			p, has := before[name]
-			if !has {
-				p = f.Installed()[name] // written by a former process
-			}
-			served[name] = p
-		}
-		f.SetDesired(served)
+		before[name] = p
 	}
 	f.SetDesired(pieces)
-	failed, err = d.writeOnce(ctx, f)
-	refused := new(Refused)
-	if errors.As(err, &refused) && ctx.Err() == nil {
-		failed, err = d.writeOnce(ctx, f) // reads the kernel first: perhaps another program removed something that pieces need
-	}
-	switch {
-	case errors.As(err, &refused) && ctx.Err() == nil:
-		if _, err := d.adopt(ctx, f, All); err != nil {
-			return nil, nil, err
+	for first := true; ; first = false {
+		bad, err := d.writeOnce(ctx, f)
+		refused := new(Refused)
+		switch {
+		case errors.As(err, &refused) && ctx.Err() == nil && first:
+			continue // the next one reads the kernel: perhaps another program removed something that pieces need
+		case errors.As(err, &refused) && ctx.Err() == nil:
+			if _, err := d.adopt(ctx, f, All); err != nil {
+				return nil, nil, err
+			}
+			f.SetDesired(before)
+			return refused.Suspects, nil, err
+		case err != nil || len(bad) == 0:
+			return nil, failed, err
 		}
-		revert(slices.Collect(maps.Keys(pieces)))
-		return refused.Suspects, nil, err
-	case err != nil || len(failed) == 0:
-		return nil, nil, err
+		served := make(map[sdk.Name]P, len(bad))
+		for _, b := range bad {
+			if slices.ContainsFunc(failed, func(f sdk.Failure) bool { return f.Name == b.Name }) {
+				f.known = false // the kernel refuses what served the Service, too
+				return nil, nil, b.Err
+			}
+			p, has := before[b.Name]
+			if !has {
+				p = f.Installed()[b.Name]
+			}
+			served[b.Name] = p
+		}
+		f.SetDesired(served)
+		failed = append(failed, bad...)
 	}
-	var names []sdk.Name
-	for _, b := range failed {
-		names = append(names, b.Name)
-	}
-	revert(names)
-	again, err := d.writeOnce(ctx, f)
-	for _, b := range again {
-		f.known = false
-		err = errors.Join(err, b.Err)
-	}
-	return nil, failed, err
 }
 
 // writeOnce writes what differs from the desired state. It first reads the kernel if its state is

@@ -12,9 +12,10 @@ import (
 )
 
 // Apply writes the plan in batches. The first batch has the fixed entries, and all Services that
-// exchange entries. Apply returns the Services that the kernel refused; all others are written.
-// After an error the state of the kernel is unknown. A *frame.Refused names the Services to one of
-// which the error belongs.
+// exchange entries. Apply returns the Services that the kernel refused; all others are written. If
+// the kernel is Partial, it stops after such a batch and lists the kernel. The next plan then
+// removes what was written for the refused Services, and writes the rest. After an error the state
+// of the kernel is unknown. A *frame.Refused names the Services to one of which the error belongs.
 func (p Plan[P, K, V]) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 	r, rest := p.r, p.services
 	for first := true; first || len(rest) > 0; first = false {
@@ -30,6 +31,10 @@ func (p Plan[P, K, V]) Apply(ctx context.Context) (failed []sdk.Failure, err err
 		refused, err := w.write(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if r.Partial && len(refused) > 0 {
+			_, err := r.List(ctx)
+			return refused, err
 		}
 		failed = append(failed, refused...)
 	}
@@ -85,68 +90,32 @@ func (w *writer[P, K, V]) write(ctx context.Context) (failed []sdk.Failure, err 
 	}
 }
 
-// writePartial writes a batch to a kernel without transactions. It first writes what is added and
-// replaced. Then it reverts that for the refused Services, and writes the removals of the others.
+// writePartial writes a batch to a kernel without transactions: first what is added and replaced,
+// and then what is removed. If the kernel refuses entries, nothing is removed.
 func (w *writer[P, K, V]) writePartial(ctx context.Context, b Batch[K, V]) ([]sdk.Failure, error) {
-	added := make(map[K]bool) // counted entries
-	var removals [][]Change[K, V]
+	removals, removes := make([][]Change[K, V], len(b.Phases)), false
 	for i, phase := range b.Phases {
-		var some []Change[K, V]
-		b.Phases[i] = slices.DeleteFunc(phase, func(c Change[K, V]) bool {
+		for _, c := range phase {
 			if c.Op == Remove {
-				some = append(some, c)
-			} else if w.r.mode.Kind(c.Key).Counted {
-				added[c.Key] = true
+				removals[i], removes = append(removals[i], c), true
 			}
-			return c.Op == Remove
-		})
-		removals = append(removals, some)
+		}
+		b.Phases[i] = slices.DeleteFunc(phase, func(c Change[K, V]) bool { return c.Op == Remove })
 	}
 	refused, err := w.r.kernel.Apply(ctx, b)
 	bad, owned := w.owners(refused)
-	if err != nil || owned < len(refused) {
+	switch {
+	case err != nil || owned < len(refused):
 		return nil, refusal(refused, bad, err)
-	}
-	all := w.group
-	failed := w.leaveOut(bad)
-	if len(failed) > 0 {
-		removals = nil
-		for _, phase := range w.phases() {
-			for _, c := range phase {
-				if c.Op == Remove {
-					w.r.addTo(&removals, c, 0)
-				} else {
-					delete(added, c.Key) // the others need it
-				}
-			}
-		}
-		for k := range added {
-			if refused[k] == nil {
-				w.r.addTo(&removals, Change[K, V]{Op: Remove, Key: k}, 0)
-			}
-		}
-		for _, s := range all {
-			if slices.Contains(w.group, s) {
-				continue
-			}
-			for _, c := range s.changes {
-				switch {
-				case refused[c.Key] != nil:
-				case c.Op == Add:
-					w.r.addTo(&removals, Change[K, V]{Op: Remove, Key: c.Key, Old: c.New}, 0)
-				case c.Op == Replace:
-					w.r.addTo(&removals, Change[K, V]{Op: Replace, Key: c.Key, Old: c.New, New: c.Old}, 0)
-				}
-			}
-		}
-	}
-	if slices.ContainsFunc(removals, func(phase []Change[K, V]) bool { return len(phase) > 0 }) {
+	case len(bad) > 0:
+		return w.leaveOut(bad), nil
+	case removes:
 		if refused, err = w.r.kernel.Apply(ctx, Batch[K, V]{Phases: removals}); err != nil || len(refused) > 0 {
 			return nil, refusal[P, K, V](refused, nil, err)
 		}
 	}
 	w.commit()
-	return failed, nil
+	return nil, nil
 }
 
 // refusal returns the error of a batch of which nothing or only a part was written. bad are the

@@ -40,7 +40,7 @@ O(k). A map of all entries exists only from [Reconciler.List] until the next pla
     first of these Services, and removed after or with the last.
   - A Service that the kernel refuses keeps its installed piece, and all other Services of the
     plan are written. If the kernel is [Reconciler.Partial], other entries of the refused Service
-    are written for a moment, and then reverted.
+    exist until the next plan, before which the caller makes the former piece desired again.
   - If List returns the desired entries, the plan is empty.
 
 # Concurrency

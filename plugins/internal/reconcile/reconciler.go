@@ -14,8 +14,8 @@ type Reconciler[P Piece[P], K, V comparable] struct {
 	Batch int    // the approximate number of changes in one call of Kernel.Apply; zero: all
 
 	// Partial says that the kernel has no transactions: Kernel.Apply writes a batch without the
-	// refused entries. It gets additions in one batch, and in a second one the removals, and the
-	// reversal of what was added for refused Services.
+	// refused entries. It gets additions in one batch and, if none is refused, the removals in a
+	// second one.
 	Partial bool
 
 	// Applied, if not nil, is called after each plan that was applied without an error.
