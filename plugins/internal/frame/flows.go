@@ -145,48 +145,30 @@ func (d *Dataplane[P]) touchedUDP(of sdk.Family, touched map[sdk.Name]bool) (ser
 // earlyEvery is the minimum interval between two lists of connections for forgetEarly.
 const earlyEvery = 5 * time.Second
 
-// An early has the Services with new frontends, for forgetEarly.
+// An early says when forgetEarly runs next.
 type early struct {
-	all  bool          // every Service may have some
-	some []sdk.Service // with only the new frontends
+	owed bool // a Service has a new frontend
 	due  time.Time
 }
 
-// noteAdded records the new TCP and SCTP frontends of an update.
+// noteAdded records whether an update adds TCP frontends.
 func (d *Dataplane[P]) noteAdded(c sdk.Changes) {
-	d.early.all = d.early.all || c.Full
-	if d.early.all {
-		d.early.some = nil
-		return
+	adds := func(c sdk.Change) bool {
+		return c.After != nil && c.Name.Protocol == sdk.TCP && slices.ContainsFunc(c.After.Frontends, func(f sdk.Frontend) bool {
+			return c.Before == nil || !slices.ContainsFunc(c.Before.Frontends, func(b sdk.Frontend) bool { return b.Addr == f.Addr })
+		})
 	}
-	for _, change := range c.Services {
-		if change.After == nil || change.Name.Protocol == sdk.UDP {
-			continue
-		}
-		added := sdk.Service{Name: change.Name}
-		for _, f := range change.After.Frontends {
-			if change.Before == nil || !slices.ContainsFunc(change.Before.Frontends, func(b sdk.Frontend) bool { return b.Addr == f.Addr }) {
-				added.Frontends = append(added.Frontends, f)
-			}
-		}
-		if len(added.Frontends) > 0 {
-			d.early.some = append(d.early.some, added)
-		}
-	}
+	d.early.owed = d.early.owed || c.Full || slices.ContainsFunc(c.Services, adds)
 }
 
 // forgetEarly deletes connections that began before their Service existed. The monitor calls it
 // after the acknowledgement, because listing connections takes long on a busy node. It uses at
 // most a twentieth of the time.
 func (d *Dataplane[P]) forgetEarly() {
-	if d.role != sdk.Active || !d.early.all && len(d.early.some) == 0 || time.Now().Before(d.early.due) {
+	if d.role != sdk.Active || !d.early.owed || time.Now().Before(d.early.due) {
 		return
 	}
-	services := d.early.some
-	if d.early.all {
-		services = slices.Collect(maps.Values(d.state.Services))
-	}
-	began := time.Now()
+	services, began := slices.Collect(maps.Values(d.state.Services)), time.Now()
 	for of, t := range d.tracked() {
 		n, err := t.ForgetEarly(of, services, d.status.step)
 		if err != nil {
