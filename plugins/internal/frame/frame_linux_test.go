@@ -136,8 +136,8 @@ func (k *kernel) differs(services ...sdk.Service) error {
 	return nil
 }
 
-// TestRefusedKeepsWhatServes: a Service that the kernel refuses in any way keeps what served it, and
-// all others are written.
+// TestRefusedKeepsWhatServes: a Service that the kernel refuses in any way keeps what served it, also what a former
+// process wrote for it, and all others are written.
 func TestRefusedKeepsWhatServes(t *testing.T) {
 	t.Parallel()
 	bad := map[sdk.Name]bool{service(3, 0).Name: true, service(17, 0).Name: true}
@@ -147,49 +147,51 @@ func TestRefusedKeepsWhatServes(t *testing.T) {
 		}
 		return nil
 	}
-	for _, way := range []string{"refuse", "reject", "want"} {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			k := newKernel()
-			p := start(t, k, t.TempDir())
-			var before, after, expect []sdk.Service
-			for i := range 40 {
-				if i != 17 {
-					before = append(before, service(i, 1))
-				}
-				after = append(after, service(i, 2))
-				switch {
-				case !bad[service(i, 0).Name]:
-					expect = append(expect, service(i, 2))
-				case i != 17:
-					expect = append(expect, service(i, 1))
-				}
-			}
-			p.full(before...)
-			switch way {
-			case "refuse":
-				k.do(func() { k.refuse = refuse })
-			case "reject":
-				k.do(func() { k.reject = refuse })
-			case "want":
-				for i := range after {
-					if bad[after[i].Name] {
-						after[i].Frontends[0].Policy = 99
+	for way, begin := range map[string]func(*kernel, []sdk.Service){
+		"refuse": func(k *kernel, _ []sdk.Service) { k.refuse = refuse },
+		"reject": func(k *kernel, _ []sdk.Service) { k.reject = refuse },
+		"want": func(_ *kernel, after []sdk.Service) {
+			after[3].Frontends[0].Policy, after[17].Frontends[0].Policy = 99, 99
+		},
+	} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprint(way, " restart ", restart), func(t *testing.T) {
+				t.Parallel()
+				k, dir := newKernel(), t.TempDir()
+				p := start(t, k, dir)
+				var before, after, expect []sdk.Service
+				for i := range 40 {
+					if i != 17 {
+						before = append(before, service(i, 1))
+					}
+					after = append(after, service(i, 2))
+					switch {
+					case !bad[service(i, 0).Name]:
+						expect = append(expect, service(i, 2))
+					case i != 17:
+						expect = append(expect, service(i, 1))
 					}
 				}
-			}
-			for range 2 { // the second time they fail again
-				r := p.set(after...)
-				var failed []sdk.Name
-				for _, f := range r.Failed {
-					failed = append(failed, f.Name)
+				p.full(before...)
+				update := p.set
+				if restart {
+					_ = p.Close()
+					p = start(t, k, dir)
+					update = p.full
 				}
-				if !slices.Equal(failed, slices.SortedFunc(maps.Keys(bad), sdk.Name.Compare)) {
-					t.Errorf("failed: %v", failed)
+				k.do(func() { begin(k, after) })
+				for range 2 { // the second time they fail again
+					var failed []sdk.Name
+					for _, f := range update(after...).Failed {
+						failed = append(failed, f.Name)
+					}
+					if !slices.Equal(failed, slices.SortedFunc(maps.Keys(bad), sdk.Name.Compare)) {
+						t.Errorf("failed: %v", failed)
+					}
+					k.expect(t, expect...)
 				}
-				k.expect(t, expect...)
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -230,17 +232,22 @@ func TestInterruptedCalls(t *testing.T) {
 			p.rev = u.To
 		}
 		cancel()
-		k.do(func() { k.fail = nil })
+		k.do(func() { k.fail = func() error { return nil } })
 		p.full(slices.Collect(maps.Values(desired))...)
 		k.expect(t, slices.Collect(maps.Values(desired))...)
 	}
 }
 
-// TestUnservableFamily: a Service of an IP family that no Family serves is refused.
-func TestUnservableFamily(t *testing.T) {
+// TestOneFamily: a node that cannot serve an IP family does not promise it, and refuses Services of that family.
+func TestOneFamily(t *testing.T) {
 	t.Parallel()
 	k := newKernel()
-	p := startMode(t, opening(k, only(newMemory(sdk.IPv4, k))), t.TempDir())
+	mode := opening(k, only(newMemory(sdk.IPv4, k)))
+	mode.Description.Features = []sdk.Feature{sdk.FeatureIPv4, sdk.FeatureIPv6, sdk.FeatureUDP}
+	p := startMode(t, mode, t.TempDir())
+	if want := []sdk.Feature{sdk.FeatureIPv4, sdk.FeatureUDP}; !slices.Equal(p.description().Features, want) || len(mode.Description.Features) != 3 {
+		t.Errorf("the features are %v, and those of the mode %v", p.description().Features, mode.Description.Features)
+	}
 	six := service(2, 0)
 	six.Name.Family = sdk.IPv6
 	six.Frontends[0].Addr = netip.MustParseAddrPort("[fd00::1]:80")

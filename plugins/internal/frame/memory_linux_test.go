@@ -32,7 +32,10 @@ type kernel struct {
 	fail   func() error         // called before each write
 }
 
-func newKernel() *kernel { return &kernel{served: make(map[sdk.Name]sdk.Service)} }
+func newKernel() *kernel {
+	none := func(sdk.Name) error { return nil }
+	return &kernel{served: make(map[sdk.Name]sdk.Service), refuse: none, reject: none, fail: func() error { return nil }}
+}
 
 // do calls f with the mutex.
 func (k *kernel) do(f func()) {
@@ -58,7 +61,6 @@ type memory struct {
 
 	role    sdk.Role
 	desired map[sdk.Name]*sdk.Service
-	touched map[sdk.Name]bool
 	have    map[sdk.Name]*sdk.Service // as this process has written or read it
 	found   bool                      // a process has written a role
 }
@@ -69,7 +71,7 @@ var _ interface {
 } = (*memory)(nil)
 
 func newMemory(of sdk.Family, k *kernel) *memory {
-	return &memory{of: of, kernel: k, desired: make(map[sdk.Name]*sdk.Service), touched: make(map[sdk.Name]bool), have: make(map[sdk.Name]*sdk.Service)}
+	return &memory{of: of, kernel: k, desired: make(map[sdk.Name]*sdk.Service), have: make(map[sdk.Name]*sdk.Service)}
 }
 
 func (m *memory) Serves(f sdk.Family) bool             { return f == m.of }
@@ -99,20 +101,16 @@ func (m *memory) Adopt(ctx context.Context, _ Parts) (role sdk.Role, err error) 
 	m.kernel.do(func() {
 		for name, svc := range m.kernel.served {
 			if name.Family == m.of {
-				m.have[name], m.touched[name] = &svc, true
+				m.have[name] = &svc
 			}
 		}
 		m.found, role = m.kernel.role != 0, max(m.kernel.role, sdk.Standby)
 	})
-	for name := range m.desired {
-		m.touched[name] = true
-	}
 	return role, ctx.Err()
 }
 
 func (m *memory) SetDesired(all map[sdk.Name]*sdk.Service) {
 	for name, svc := range all {
-		m.touched[name] = true
 		if m.desired[name] = svc; svc == nil {
 			delete(m.desired, name)
 		}
@@ -128,12 +126,13 @@ type change struct {
 
 func (m *memory) Plan() Plan {
 	c := change{memory: m}
-	for name := range m.touched {
-		svc, have := m.desired[name], m.have[name]
-		switch {
-		case svc != nil && (have == nil || !svc.Equal(*have)):
+	for name, svc := range m.desired {
+		if have := m.have[name]; have == nil || !svc.Equal(*have) {
 			c.set = append(c.set, name)
-		case svc == nil && have != nil:
+		}
+	}
+	for name := range m.have {
+		if m.desired[name] == nil {
 			c.remove = append(c.remove, name)
 		}
 	}
@@ -145,11 +144,8 @@ func (m *memory) Plan() Plan {
 func (c change) RemovedUDP() []netip.AddrPort { return nil }
 
 func (c change) Steps() (steps []string) {
-	for _, name := range c.set {
-		steps = append(steps, "set "+name.String())
-	}
-	for _, name := range c.remove {
-		steps = append(steps, "remove "+name.String())
+	for _, name := range slices.Concat(c.set, c.remove) {
+		steps = append(steps, "write "+name.String())
 	}
 	return steps
 }
@@ -162,9 +158,6 @@ func (c change) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 	k := c.kernel
 	refuse, reject, fail := k.hooks()
 	for _, name := range c.set {
-		if reject == nil {
-			break
-		}
 		if err := reject(name); err != nil {
 			return nil, &Refused{Err: err}
 		}
@@ -173,16 +166,12 @@ func (c change) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if refuse != nil {
-			if err := refuse(name); err != nil {
-				failed = append(failed, sdk.Failure{Name: name, Err: err})
-				continue
-			}
+		if err := refuse(name); err != nil {
+			failed = append(failed, sdk.Failure{Name: name, Err: err})
+			continue
 		}
-		if fail != nil {
-			if err := fail(); err != nil {
-				return nil, err
-			}
+		if err := fail(); err != nil {
+			return nil, err
 		}
 		k.do(func() { k.served[name] = *c.desired[name]; k.writes++ })
 		c.have[name] = c.desired[name]
@@ -192,7 +181,6 @@ func (c change) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 		delete(c.have, name)
 	}
 	k.do(func() { k.role = c.role })
-	clear(c.touched)
 	return failed, nil
 }
 

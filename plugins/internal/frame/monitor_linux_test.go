@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,7 +29,7 @@ func TestRetryAfterFailure(t *testing.T) {
 		if _, err := p.Sync(t.Context(), sdk.Update{From: 1, To: 2, Set: []sdk.Service{service(1, 2)}}); err == nil {
 			t.Fatal("nothing failed")
 		}
-		k.do(func() { k.fail = nil })
+		k.do(func() { k.fail = func() error { return nil } })
 		k.expect(t, service(1, 1))
 		eventually.Pass(probeEvery)
 		k.expect(t, service(1, 2)) // the first attempt does not wait for maxRetry
@@ -91,28 +92,32 @@ func TestRepair(t *testing.T) {
 // A probed is a family in memory whose findings come from the test.
 type probed struct {
 	*memory
-	found    chan Finding
-	rendered int             // how often a Service was rendered
-	forgot   [][]sdk.Service // the arguments of Forget
-}
-
-func newProbed(k *kernel) *probed {
-	return &probed{memory: newMemory(sdk.IPv4, k), found: make(chan Finding)}
+	found    Finding
+	rendered int        // how often a Service was rendered
+	forgot   []sdk.Name // the Services in calls of Forget
 }
 
 func (f *probed) Forget(_ sdk.Family, services []sdk.Service, _ func()) (int, error) {
-	f.forgot = append(f.forgot, services)
+	for _, svc := range services {
+		f.forgot = append(f.forgot, svc.Name)
+	}
 	return 0, nil
 }
 
 func (f *probed) Want(s sdk.Service) (*sdk.Service, error) { f.rendered++; return f.memory.Want(s) }
+func (f *probed) Probe(context.Context) Finding            { return f.found }
 
-func (f *probed) Probe(context.Context) Finding {
-	select {
-	case found := <-f.found:
-		return found
-	default:
-		return Finding{}
+// startProbed starts a process with such a family. find has the monitor's check find something once.
+func startProbed(t *testing.T, k *kernel) (p *process, f *probed, find func(Finding)) {
+	t.Helper()
+	f = &probed{memory: newMemory(sdk.IPv4, k)}
+	p = startMode(t, opening(k, only(f)), t.TempDir())
+	return p, f, func(found Finding) {
+		p.paused(func() {
+			f.found, f.rendered, f.forgot = found, 0, nil
+			p.check(t.Context())
+			f.found = Finding{Unsure: true}
+		})
 	}
 }
 
@@ -121,82 +126,65 @@ func (f *probed) Probe(context.Context) Finding {
 func TestMovedAndDue(t *testing.T) {
 	t.Parallel()
 	k := newKernel()
-	f := newProbed(k)
-	wake := make(chan struct{})
-	p := startMode(t, opening(k, func(s *Session[*sdk.Service]) { s.Families, s.Wake = []Family[*sdk.Service]{f}, wake }), t.TempDir())
+	p, f, find := startProbed(t, k)
 	p.full(service(1, 1), service(2, 1))
-	find := func(found Finding) {
-		p.paused(func() {
-			f.rendered = 0
-			f.touched[service(1, 0).Name] = true
-			delete(f.have, service(1, 0).Name)
-			k.flush()
-		})
-		select {
-		case wake <- struct{}{}:
-		case f.found <- found: // the monitor probed at its interval
-			return
+	lose := func() { p.paused(func() { delete(f.have, service(1, 0).Name); k.flush() }) }
+	for found, rendered := range map[Finding]int{{Due: true}: 0, {Moved: true}: 2} {
+		lose()
+		find(found)
+		if k.expect(t, service(1, 1)); f.rendered != rendered {
+			t.Errorf("%+v: %d Services were rendered, want %d", found, f.rendered, rendered)
 		}
-		f.found <- found
-	}
-	find(Finding{Due: true})
-	eventually.True(t, "Due: the Service is written", func() bool { return k.differs(service(1, 1)) == nil })
-	if f.rendered > 0 {
-		t.Errorf("Due: %d Services were rendered", f.rendered)
-	}
-	find(Finding{Moved: true})
-	eventually.True(t, "Moved: the Service is written", func() bool { return k.differs(service(1, 1)) == nil })
-	if f.rendered != 2 {
-		t.Errorf("Moved: %d of 2 Services were rendered", f.rendered)
 	}
 	if n := p.Report().Repaired; n > 0 {
 		t.Errorf("%d repairs are reported", n)
 	}
-	if len(f.forgot) > 0 {
-		t.Errorf("flows of %v were deleted", f.forgot)
-	}
+	lose()
 	find(Finding{Lost: All, Why: "a test says so"})
-	eventually.True(t, "Lost: both Services are written", func() bool { return k.differs(service(1, 1), service(2, 1)) == nil })
-	eventually.True(t, "the repair is counted", func() bool { return p.Report().Repaired == 1 })
-	if text := p.Report().Repair; !strings.Contains(text, "a test says so; restored in ") {
-		t.Errorf("the repair is %q", text)
+	k.expect(t, service(1, 1), service(2, 1))
+	if r := p.Report(); r.Repaired != 1 || !strings.Contains(r.Repair, "a test says so; restored in ") {
+		t.Errorf("%d repairs are reported, the last is %q", r.Repaired, r.Repair)
 	}
-	f.found <- Finding{Unsure: true}
-	f.found <- Finding{Unsure: true} // the first one is handled by now
-	if r := p.Report(); !strings.Contains(r.Lost, "a test says so") {
-		t.Errorf("before another probe had a result, %q is lost", r.Lost)
+	for found, lost := range map[Finding]bool{{Unsure: true}: true, {}: false} {
+		p.paused(func() { p.families[0].lost = "a test says so" })
+		if find(found); strings.Contains(p.Report().Lost, "a test says so") != lost {
+			t.Errorf("after %+v %q is lost", found, p.Report().Lost)
+		}
 	}
-	f.found <- Finding{}
-	eventually.True(t, "nothing is lost", func() bool { return p.Report().Lost == "" })
 }
 
-// TestDueForgetsFlows: after a write that was due, the UDP flows of all Services are checked while the role is
-// Active.
-func TestDueForgetsFlows(t *testing.T) {
+// TestForgetsFlows: the UDP flows of changed Services are checked while the role is Active, and those of all Services
+// after a write that was due. The flows of Services that failed stay.
+func TestForgetsFlows(t *testing.T) {
 	t.Parallel()
 	k := newKernel()
-	f := newProbed(k)
-	p := startMode(t, opening(k, only(f)), t.TempDir())
-	udp := service(1, 1)
-	udp.Name.Protocol = sdk.UDP
-	p.full(udp, service(2, 1))
-	forgotten := func() (n int) {
-		f.found <- Finding{Due: true}
-		f.found <- Finding{} // the finding before is handled by now
+	p, f, find := startProbed(t, k)
+	dns, ntp := service(1, 1), service(2, 1)
+	dns.Name.Protocol, ntp.Name.Protocol = sdk.UDP, sdk.UDP
+	forgot := func(when string, want ...sdk.Name) {
+		t.Helper()
 		p.paused(func() {
-			for _, services := range f.forgot {
-				n += len(services)
+			slices.SortFunc(f.forgot, sdk.Name.Compare)
+			if !slices.Equal(f.forgot, want) {
+				t.Errorf("%s: flows of %v were checked, want %v", when, f.forgot, want)
 			}
 			f.forgot = nil
 		})
-		return n
 	}
-	if n := forgotten(); n != 0 {
-		t.Errorf("in Standby flows of %d Services were checked", n)
-	}
+	p.full(dns, ntp, service(3, 1))
+	find(Finding{Due: true})
+	forgot("in Standby")
 	p.become(sdk.Active)
-	p.paused(func() { f.forgot = nil })
-	if n := forgotten(); n != 1 {
-		t.Errorf("flows of %d Services were checked, want those of the UDP Service", n)
-	}
+	forgot("becoming Active", dns.Name, ntp.Name)
+	dns.Cluster = service(1, 2).Cluster
+	p.set(dns, service(3, 2))
+	forgot("a change", dns.Name)
+	find(Finding{Due: true})
+	forgot("a write that was due", dns.Name, ntp.Name)
+	k.do(func() {
+		k.refuse = func(n sdk.Name) error { return map[bool]error{n == dns.Name: errors.New("no")}[true] }
+	})
+	dns.Cluster, ntp.Cluster = service(1, 3).Cluster, service(1, 3).Cluster
+	p.set(dns, ntp)
+	forgot("one failed", ntp.Name)
 }

@@ -106,7 +106,7 @@ func expectBusy(t *testing.T, what string, err error) {
 }
 
 // TestWithoutLock: while another process holds the lock, every call but Yielded returns Busy and
-// changes nothing. Once the lock is free, the next call adopts and writes.
+// changes nothing. Once the lock is free, the next call adopts and writes, also in a process that has yielded.
 func TestWithoutLock(t *testing.T) {
 	t.Parallel()
 	k, dir := newKernel(), t.TempDir()
@@ -138,41 +138,6 @@ func TestWithoutLock(t *testing.T) {
 	}
 	k.expect(t, service(2, 1))
 	expectBusy(t, "a role after Yielded, beside a writer", first.SetRole(t.Context(), sdk.Active))
-}
-
-// TestRefusedAfterRestart: a Service that is refused to a new process keeps what a former process
-// wrote for it.
-func TestRefusedAfterRestart(t *testing.T) {
-	t.Parallel()
-	for name, refuse := range map[string]func(*kernel, func(sdk.Name) error){
-		"with others": func(k *kernel, f func(sdk.Name) error) { k.reject = f },
-		"alone":       func(k *kernel, f func(sdk.Name) error) { k.refuse = f },
-	} {
-		k, dir := newKernel(), t.TempDir()
-		first := start(t, k, dir)
-		first.full(service(1, 1), service(2, 1))
-		_ = first.Close()
-		second := start(t, k, dir)
-		k.do(func() {
-			refuse(k, func(n sdk.Name) error { return map[bool]error{n.Service == "web-001": errors.New("no")}[true] })
-		})
-		r := second.full(service(1, 2), service(2, 2))
-		if len(r.Failed) != 1 || r.Failed[0].Name != service(1, 1).Name {
-			t.Errorf("%s: failed %+v", name, r.Failed)
-		}
-		k.expect(t, service(1, 1), service(2, 2))
-	}
-}
-
-// TestYieldedAgain: a process that has yielded takes part again when it gets a role, after another
-// process has taken and released the lock.
-func TestYieldedAgain(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	first, second := start(t, k, dir), start(t, k, dir)
-	first.full(service(1, 1))
-	first.become(sdk.Yielded)
-	second.full(service(1, 1), service(2, 1))
 	second.become(sdk.Yielded)
 	first.become(sdk.Active)
 	k.expect(t, service(1, 1)) // the state that this process got from its host
