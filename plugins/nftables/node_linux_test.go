@@ -25,7 +25,7 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 		}
 		defer stage.Close()
 		call := func() error {
-			return k.dial(g.Node(), "tcp", netip.MustParseAddr("127.0.0.1"), "127.0.0.1:30080")
+			return k.dial(g.Node(), netip.MustParseAddr("127.0.0.1"), "127.0.0.1:30080")
 		}
 		for _, asked := range []bool{false, true} {
 			p := New(k.dir).(*plugin)

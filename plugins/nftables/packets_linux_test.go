@@ -4,18 +4,14 @@ package nftables
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/netip"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
-	"github.com/pointsman/pointsman/test/eventually"
 	"github.com/pointsman/pointsman/test/field"
 	"github.com/pointsman/pointsman/test/traffic"
 )
@@ -48,78 +44,15 @@ func (k kernel) active(g *netns.Testbed, s sdktest.Scenario) (*plugin, sdktest.S
 	return p, stage
 }
 
-// dial opens a connection from one of the hosts and returns the error.
-func (k kernel) dial(h *netns.Host, network string, from netip.Addr, to string) error {
-	return k.dialFor(traffic.Timeout, h, network, from, to)
-}
-
-// dialFor is dial with a shorter timeout, for connections that should be dropped.
-func (k kernel) dialFor(wait time.Duration, h *netns.Host, network string, from netip.Addr, to string) error {
-	ctx, cancel := context.WithTimeout(k.Context(), wait)
+// dial opens a TCP connection from one of the hosts and returns the error.
+func (k kernel) dial(h *netns.Host, from netip.Addr, to string) error {
+	ctx, cancel := context.WithTimeout(k.Context(), traffic.Timeout)
 	defer cancel()
-	conn, err := h.Dial(ctx, network, from, netip.MustParseAddrPort(to))
-	if err != nil {
-		return err
+	conn, err := h.Dial(ctx, "tcp", from, netip.MustParseAddrPort(to))
+	if err == nil {
+		conn.Close()
 	}
-	defer conn.Close()
-	if network == "tcp" {
-		return nil
-	}
-	if _, err := conn.Write([]byte("who\n")); err != nil {
-		return err
-	}
-	_ = conn.SetDeadline(time.Now().Add(wait))
-	_, err = conn.Read(make([]byte, 100))
 	return err
-}
-
-const refusing = `Other ports and addresses.
--- node --
-addresses     192.0.2.10 2001:db8::10
-service-cidrs 172.30.0.0/16
-pods          10.180.0.0/24
--- services --
-ns1/web:http tcp
-  cluster-ip  172.30.0.41:80
-  external-ip 198.51.100.1:80
-  endpoint    10.180.0.1:8080 here
--- packets --
-10.180.0.9 > 172.30.0.41:80  = 10.180.0.1:8080
-`
-
-// Packets to other ports of a ClusterIP are rejected, and packets to addresses in the range of ClusterIPs that no
-// Service has are dropped. Packets to other ports of an ExternalIP are routed as without us, because a real machine
-// may have the address.
-func TestKernelRefusesOtherPorts(t *testing.T) {
-	g := world(t)
-	onKernel(t, func(k kernel) {
-		s := k.place(g, refusing)
-		k.active(g, s)
-		pod, client := netip.MustParseAddr("10.180.0.9"), netip.MustParseAddr("198.18.0.7")
-		for what, from := range map[string]netip.Addr{"pod": pod, "client": client, "node": netip.MustParseAddr("192.0.2.10")} {
-			h, err := g.Host(from)
-			if err != nil {
-				k.Fatal(err)
-			}
-			if err := k.dial(h, "tcp", from, "172.30.0.41:81"); !errors.Is(err, syscall.ECONNREFUSED) {
-				k.Errorf("%s: another port: %v", what, err)
-			}
-			if err := k.dial(h, "udp", from, "172.30.0.41:81"); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EPERM) {
-				k.Errorf("%s: another port, by UDP: %v", what, err)
-			}
-			if err := k.dialFor(time.Second, h, "tcp", from, "172.30.0.99:80"); !errors.Is(err, context.DeadlineExceeded) && !timedOut(err) && !errors.Is(err, syscall.EPERM) {
-				k.Errorf("%s: an address that no Service has: %v", what, err)
-			}
-			if err := k.dial(h, "tcp", from, "198.51.100.1:81"); !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.ENETUNREACH) {
-				k.Errorf("%s: another port of an ExternalIP: %v", what, err)
-			}
-		}
-	})
-}
-
-func timedOut(err error) bool {
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 const sticking = `Affinity.
@@ -201,100 +134,6 @@ func TestKernelAffinityOutlivesChanges(t *testing.T) {
 			}
 		}
 		k.checkListing()
-	})
-}
-
-// A new address of the node takes node ports.
-func TestKernelNodePortsFollowAddresses(t *testing.T) {
-	g := world(t)
-	onKernel(t, func(k kernel) {
-		s := k.place(g, sticking)
-		k.active(g, s)
-		client := netip.MustParseAddr("198.18.0.7")
-		h, err := g.Host(client)
-		if err != nil {
-			k.Fatal(err)
-		}
-		late := map[string]string{"never": "10.99.7.1", "auto": "10.99.7.2"}[k.protect]
-		if err := g.Own(netip.MustParseAddr(late)); err != nil {
-			k.Fatal(err)
-		}
-		eventually.True(k, "the new address takes node ports", func() bool { return k.dial(h, "tcp", client, late+":30080") == nil })
-	})
-}
-
-// Source ranges apply to node ports as to any other frontend, for clients of each kind.
-func TestKernelSourcesOfNodePorts(t *testing.T) {
-	g := world(t)
-	onKernel(t, func(k kernel) {
-		s := k.place(g, sticking)
-		for i, f := range s.Services[0].Frontends {
-			if f.Kind == sdk.NodePort {
-				s.Services[0].Frontends[i].Sources = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/24"), netip.MustParsePrefix("198.18.0.0/16")}
-			}
-		}
-		_, stage := k.active(g, s)
-		for _, p := range s.Packets {
-			allowed := p.From.Addr != netip.MustParseAddr("192.0.2.7")
-			if !allowed {
-				p.Want = sdktest.Outcome{}
-			}
-			if a, err := stage.Send(k.Context(), p); err != nil || (a.Verdict == sdk.Forward) != allowed {
-				k.Errorf("%s: %s, %v", p.Text, a, err)
-			}
-		}
-	})
-}
-
-const atOwnAddress = `A Service at the node's own address.
--- node --
-addresses 192.0.2.10 2001:db8::10
-pods      10.180.0.0/24
--- services --
-ns1/web:http tcp
-  cluster-ip 192.0.2.10:20819
-  node-port  30107
-  endpoint   192.0.2.10:26733 here
-ns1/far:http tcp
-  cluster-ip 172.30.0.41:80
-  endpoint   192.0.2.10:26733 here
-ns1/out:http tcp
-  cluster-ip 172.30.0.42:80
-  node-port  30108
-  endpoint   10.180.1.1:8080
-ns1/local:http tcp
-  cluster-ip 172.30.0.43:80
-  node-port  30109 local
-  endpoint   10.180.0.1:8081 here
--- packets --
-198.18.0.7 > 192.0.2.10:20819 = 192.0.2.10:26733 masq
-10.180.0.9 > 172.30.0.41:80   = 192.0.2.10:26733
-node       > 192.0.2.10:20819 = 192.0.2.10:26733 masq
-node       > 172.30.0.41:80   = 192.0.2.10:26733 masq
-198.18.0.7 > 192.0.2.10:30108 = 10.180.1.1:8080 masq
-10.180.0.9 > 192.0.2.10:30108 = 10.180.1.1:8080 masq
-198.18.0.7 > 192.0.2.10:30109 = 10.180.0.1:8081
-`
-
-// A ClusterIP may be an address of the node, as that of a host's canary is. Listeners at this address remain reachable,
-// directly and through other Services, and node ports are masqueraded by their own policy.
-func TestKernelServiceAtOwnAddress(t *testing.T) {
-	g := world(t)
-	onKernel(t, func(k kernel) {
-		s := k.place(g, atOwnAddress)
-		_, stage := k.active(g, s)
-		for _, p := range s.Packets {
-			a, err := stage.Send(k.Context(), p)
-			if err != nil || a.Verdict != sdk.Forward {
-				k.Errorf("%s: %s, %v", p.Text, a, err)
-			}
-			if away := a.Endpoint.Port() < 9000; away && (a.Client != p.From.Addr) != p.Want.Masquerade {
-				k.Errorf("%s: the endpoint saw %s", p.Text, a.Client)
-			}
-		}
-		if err := k.dial(g.Node(), "tcp", netip.MustParseAddr("192.0.2.10"), "192.0.2.10:26733"); err != nil {
-			k.Errorf("dial the listener at the node's own address: %v", err)
-		}
 	})
 }
 

@@ -121,10 +121,44 @@ func answered(s sdktest.Scenario, p sdktest.Packet) sdktest.Outcome {
 	return p.Want
 }
 
+// A ClusterIP may be an address of the node, as that of a host's canary is. Listeners at this address remain reachable,
+// directly and through other Services, and node ports are masqueraded by their own policy.
+const atOwnAddress = `A Service at the node's own address.
+-- node --
+addresses 192.0.2.10 2001:db8::10
+pods      10.180.0.0/24
+-- services --
+ns1/web:http tcp
+  cluster-ip 192.0.2.10:20819
+  node-port  30107
+  endpoint   192.0.2.10:26733 here
+ns1/far:http tcp
+  cluster-ip 172.30.0.41:80
+  endpoint   192.0.2.10:26733 here
+ns1/out:http tcp
+  cluster-ip 172.30.0.42:80
+  node-port  30108
+  endpoint   10.180.1.1:8080
+ns1/local:http tcp
+  cluster-ip 172.30.0.43:80
+  node-port  30109 local
+  endpoint   10.180.0.1:8081 here
+-- packets --
+10.180.0.9 > 172.30.0.41:80   = 192.0.2.10:26733
+node       > 192.0.2.10:26733 = unserved
+198.18.0.7 > 192.0.2.10:30108 = 10.180.1.1:8080 masq
+10.180.0.9 > 192.0.2.10:30108 = 10.180.1.1:8080 masq
+198.18.0.7 > 192.0.2.10:30109 = 10.180.0.1:8081
+`
+
 // Every packet of every scenario takes the expected path through the table that would be written. The test needs no
 // kernel.
 func TestScenariosTraced(t *testing.T) {
-	for _, s := range sdktest.Scenarios() {
+	more, err := sdktest.Parse("at own address", []byte(atOwnAddress))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range append(sdktest.Scenarios(), more) {
 		t.Run(s.Name, func(t *testing.T) {
 			models := map[sdk.Family]oracle.Node{sdk.IPv4: modelOf(t, sdk.IPv4, s), sdk.IPv6: modelOf(t, sdk.IPv6, s)}
 			for _, p := range s.Packets {
