@@ -316,7 +316,8 @@ func randomChanges(random *rand.Rand, now map[sdk.Name]piece) map[sdk.Name]piece
 	return changes
 }
 
-// writesNothing fails if the plan of the next process is not empty.
+// writesNothing fails if the plan of the next process is not empty, whatever its Parse returns, or if it cannot remove
+// all Services.
 func writesNothing(t *testing.T, seed uint64, kernel *fakeKernel, desired map[sdk.Name]piece) {
 	t.Helper()
 	for k := range kernel.entries { // unused containers stay until the next List
@@ -324,7 +325,9 @@ func writesNothing(t *testing.T, seed uint64, kernel *fakeKernel, desired map[sd
 			delete(kernel.entries, k)
 		}
 	}
-	for _, mode := range []Mode[piece, key, string]{toy{}, forgetful{}} {
+	entries := maps.Clone(kernel.entries)
+	for _, mode := range []Mode[piece, key, string]{toy{}, forgetful{}, blind{}} {
+		kernel.entries = maps.Clone(entries)
 		r := New(mode, kernel)
 		list(t, r)
 		r.SetDesired(desired)
@@ -338,8 +341,21 @@ func writesNothing(t *testing.T, seed uint64, kernel *fakeKernel, desired map[sd
 		if !maps.Equal(has, kernel.entries) {
 			t.Fatalf("seed %d: installed\n%v\nthe kernel has\n%v", seed, has, kernel.entries)
 		}
+		left := maps.Clone(desired)
+		for name := range desired { // counted entries go with the last Service that needs them
+			delete(left, name)
+			r.SetDesired(map[sdk.Name]piece{name: {}})
+			if _, err := r.Plan().Apply(t.Context()); err != nil || !maps.Equal(kernel.entries, wanted(left, kernel.entries)) {
+				t.Fatalf("seed %d: after %s was removed the kernel has\n%v\nwant\n%v (%v)", seed, name, kernel.entries, wanted(left, kernel.entries), err)
+			}
+		}
 	}
 }
+
+// A blind mode cannot parse pieces.
+type blind struct{ toy }
+
+func (blind) Parse(map[key]string) (map[sdk.Name]piece, sdk.Role) { return nil, sdk.Active }
 
 // A forgetful mode cannot parse the counted entries of pieces.
 type forgetful struct{ toy }
@@ -387,52 +403,41 @@ toy: ns/a:http/tcp4: add 5 entries (frontends, slots, endpoints)`
 // TestExchange: a frontend that moves between two Services is one change, in one batch with all changes of both. If one of
 // the Services is refused, so is the other.
 func TestExchange(t *testing.T) {
-	a, b := sdk.Name{Service: "a"}, sdk.Name{Service: "b"}
-	before := map[sdk.Name]piece{a: {"AF", "a"}, b: {"B", "b"}, {Service: "c"}: {"C", "c"}}
-	after := map[sdk.Name]piece{a: {"A", "ad"}, b: {"BF", "bx"}, {Service: "c"}: {"C", "cd"}}
+	a, b, c := sdk.Name{Service: "a"}, sdk.Name{Service: "b"}, sdk.Name{Service: "c"}
+	before := map[sdk.Name]piece{a: {"AF", "ad"}, b: {"B", "bc"}, c: {"C", "ca"}}
 	for _, restarted := range []bool{false, true} {
 		for _, refused := range []bool{false, true} {
 			kernel := &fakeKernel{T: t, entries: make(map[key]string)}
 			r := New(toy{}, kernel)
 			list(t, r)
 			r.SetDesired(before)
-			if _, err := r.Plan().Apply(t.Context()); err != nil {
+			if err := write(t, r, before); err != nil {
 				t.Fatal(err)
 			}
 			if restarted {
 				r = New(toy{}, kernel)
 				list(t, r)
 			}
-			r.SetDesired(after)
-			r.Batch = 1
-			if refused {
-				kernel.refuse = func(_ key, v string) bool { return v == "x" }
-			}
-			kernel.applied = 0
-			plan := r.Plan()
-			failed, err := plan.Apply(t.Context())
-			if err != nil && !refused {
-				t.Fatal(err)
-			}
-			if err != nil { // the container of the new slots was written before the refusal
-				list(t, r)
-				failed, err = r.Plan().Apply(t.Context())
-			}
+			r.SetDesired(map[sdk.Name]piece{a: {"A", "ad"}, b: {"BF", "bx"}, c: {"C", "cd"}})
+			r.Batch, kernel.applied = 1, 0
+			kernel.refuse = func(_ key, v string) bool { return refused && v == "x" }
+			failed, err := r.Plan().Apply(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := map[bool][]sdk.Name{true: {a, b}}[refused]
-			names := make([]sdk.Name, 0, 2)
+			var names []sdk.Name
 			for _, f := range failed {
 				names = append(names, f.Name)
 			}
 			slices.SortFunc(names, sdk.Name.Compare)
-			owner := map[bool]string{true: "a", false: "b"}[refused]
-			if !slices.Equal(names, want) || kernel.entries[key{"frontend", 'F', 0}] != owner || r.Installed()[sdk.Name{Service: "c"}].endpoints != "cd" {
-				t.Errorf("restarted %v, refused %v: %v failed, and the kernel has %v", restarted, refused, failed, kernel.entries)
-			}
-			if !refused && kernel.applied != 2 {
+			want, owner := []sdk.Name(nil), "b"
+			if refused {
+				want, owner = []sdk.Name{a, b}, "a"
+			} else if kernel.applied != 2 {
 				t.Errorf("restarted %v: a and b, and then c, took %d batches", restarted, kernel.applied)
+			}
+			if !slices.Equal(names, want) || kernel.entries[key{"frontend", 'F', 0}] != owner || r.Installed()[c].endpoints != "cd" {
+				t.Errorf("restarted %v, refused %v: %v failed, and the kernel has %v", restarted, refused, failed, kernel.entries)
 			}
 		}
 	}
@@ -463,47 +468,5 @@ func TestPartialKeepsWhatServes(t *testing.T) {
 	}
 	if want := wanted(map[sdk.Name]piece{a: {"A", "ab"}, b: {"D", "a"}}, kernel.entries); !maps.Equal(kernel.entries, want) {
 		t.Errorf("the kernel has\n%v\nwant\n%v", kernel.entries, want)
-	}
-}
-
-// A blind mode cannot parse pieces.
-type blind struct{ toy }
-
-func (blind) Parse(map[key]string) (map[sdk.Name]piece, sdk.Role) { return nil, sdk.Active }
-
-// TestParseMayFindNothing: if the kernel has the desired entries, the plan is empty whatever Parse returns. Counted entries
-// are removed with the last Service that needs them.
-func TestParseMayFindNothing(t *testing.T) {
-	kernel := &fakeKernel{T: t, entries: make(map[key]string)}
-	a, b := sdk.Name{Service: "a"}, sdk.Name{Service: "b"}
-	desired := map[sdk.Name]piece{a: {"A", "ab"}, b: {"B", "bc"}}
-	for range 2 {
-		r := New(blind{}, kernel)
-		list(t, r)
-		r.SetDesired(desired)
-		kernel.applied = 0
-		if _, err := r.Plan().Apply(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if kernel.applied > 0 {
-		t.Errorf("the second process wrote %d batches", kernel.applied)
-	}
-	r := New(blind{}, kernel)
-	list(t, r)
-	r.SetDesired(desired)
-	plan := r.Plan()
-	if _, err := plan.Apply(t.Context()); err != nil || len(plan.Steps()) > 0 {
-		t.Errorf("the third process planned %q, %v", plan.Steps(), err)
-	}
-	for _, remove := range []sdk.Name{a, b} {
-		r.SetDesired(map[sdk.Name]piece{remove: {}})
-		delete(desired, remove)
-		if _, err := r.Plan().Apply(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if want := wanted(desired, kernel.entries); !maps.Equal(kernel.entries, want) {
-			t.Errorf("without %s the kernel has %v, want %v", remove, kernel.entries, want)
-		}
 	}
 }
