@@ -12,6 +12,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 const bothPolicies = `Affinity over frontends of both policies.
@@ -58,7 +59,7 @@ fd00:10:180::9 > [fd00:172:30::41]:80   = [fd00:10:180::1]:8080 [fd00:10:180:1::
 // A client keeps its endpoint at frontends of both policies if both lists have the endpoint. If it keeps an endpoint on
 // another node, it gets a local endpoint at a Local frontend, and keeps both.
 func TestKernelAffinityOfBothPolicies(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, bothPolicies)
 		p, stage := k.active(g, s)
@@ -90,7 +91,7 @@ func TestKernelAffinityOfBothPolicies(t *testing.T) {
 // The Service's number is never in the priority of a packet that leaves or is delivered, because the priority may
 // select a queue.
 func TestKernelAffinityLeavesNoPriority(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		_, stage := k.active(g, k.place(g, fromEverywhere))
 		k.nft(`add table inet theirs
@@ -136,7 +137,7 @@ node       > 172.30.0.42:80   = 192.0.2.10:26733 masq
 // When the affinity timeout changes or the process restarts, a Service keeps its number and its clients keep their
 // endpoints. When affinity is turned off, all clients are removed.
 func TestKernelAffinityKeepsItsNumber(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, sticking)
 		p, stage := k.active(g, s)
@@ -172,7 +173,7 @@ func TestKernelAffinityKeepsItsNumber(t *testing.T) {
 
 // If a process was killed while it removed the clients of an endpoint, the next process removes them.
 func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, sticking)
 		p, stage := k.active(g, s)
@@ -212,7 +213,7 @@ func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 // If imported entries conflict, or name an unknown Service, the import keeps one of the conflicting entries and ignores
 // the others without an error.
 func TestKernelAffinityImports(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, bothPolicies)
 		p, stage := k.active(g, s)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 // A Service whose elements the kernel refuses is reported, and all other Services are written.
@@ -89,7 +90,7 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 // A table with another layout is replaced, and serves the same Services and role: if a set has other keys, if a map has
 // other data, and if packets have added clients to a map of another layout.
 func TestKernelReplacesAnotherLayout(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		for _, other := range []string{
 			"add set ip pointsman frontends { type ipv4_addr; }; add chain ip pointsman nat-prerouting { type nat hook prerouting priority -100; }; add rule ip pointsman nat-prerouting ip daddr @frontends drop",

@@ -13,12 +13,13 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 // No connection fails while endpoints are added and removed, also across powers of two, nor while another program
 // flushes the rule set, if the table has an owner.
 func TestKernelNoConnectionFails(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, sticking)
 		s.Services[0].Affinity = 0

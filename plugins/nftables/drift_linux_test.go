@@ -14,7 +14,7 @@ import (
 
 // Every change that another program makes to the table is repaired, if other programs can change it at all.
 func TestKernelRepairs(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, sticking)
 		s.Services[0].Affinity = 0

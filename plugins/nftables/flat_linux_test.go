@@ -4,7 +4,6 @@ package nftables
 
 import (
 	"net/netip"
-	"os"
 	"runtime/debug"
 	"slices"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/field"
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
@@ -55,14 +55,7 @@ func BenchmarkFlat(b *testing.B) {
 
 func newScaleBench(b *testing.B) *scaleBench {
 	b.Helper()
-	if os.Getuid() != 0 {
-		b.Skip("needs root: it makes network namespaces")
-	}
-	g, err := netns.New()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { g.Close() })
+	g := field.Testbed(b)
 	at := answering()
 	far, err := g.Host(at.Addr())
 	if err != nil {

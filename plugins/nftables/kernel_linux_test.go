@@ -14,27 +14,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
-
-// world returns the node of this test and the hosts around it.
-func world(t *testing.T) *netns.Testbed {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root: it makes network namespaces")
-	}
-	g, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return g
-}
 
 // A kernel gives access to the tables of the network namespace that the tests run in.
 type kernel struct {
@@ -132,7 +115,7 @@ func (k kernel) role(p *plugin, r sdk.Role) {
 
 // TestKernelConforms runs the conformance suite with real packets: every scenario and every check of the contract.
 func TestKernelConforms(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(k.dir) })
 		s.Options = k.options()

@@ -10,12 +10,13 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 // KUBE-MARK-MASQ, to which other programs jump, exists while this dataplane serves, and is removed with it. Without the
 // programs of iptables, Services are served all the same.
 func TestKernelKeepsTheMarkingChain(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		if _, err := exec.LookPath("iptables"); err != nil {
 			k.Skip("needs iptables: ", err)

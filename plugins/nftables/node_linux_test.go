@@ -10,12 +10,13 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 // Node ports answer on 127.0.0.1 only if the option asks for it. In every role, the guard exists while the kernel
 // routes 127.0.0.0/8.
 func TestKernelLocalhostNodePorts(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, sticking)
 		s.Services[0].Affinity = 0
@@ -66,7 +67,7 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 // A change of the node's configuration changes a few small chains and nothing else. It covers how pods are recognized,
 // whom to masquerade, which packets are invalid for conntrack, and the ranges of ClusterIPs.
 func TestKernelNodeChanges(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, sticking)
 		p, _ := k.active(g, s)

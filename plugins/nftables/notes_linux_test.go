@@ -14,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 // Chains of other programs that drop forwarded packets or packets to the node are found, with their position. Chains
@@ -61,7 +62,7 @@ func TestKernelFindsDrops(t *testing.T) {
 // pass, and only those that need it are masqueraded. Without the programs of iptables, the drop is reported: before a
 // swap as its impact, and afterwards as degraded.
 func TestKernelForwardDrops(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		if k.protect != "never" {
 			k.Skip("the option says nothing of other programs' tables")
@@ -146,7 +147,7 @@ func (k kernel) drops() []string {
 // The report has a note about such a chain for as long as the chain exists: before this dataplane serves, and while it
 // serves.
 func TestKernelNotesDrops(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		k.nft("add table inet fw; add chain inet fw f { type filter hook forward priority 5; policy drop; }")
 		p := k.start()

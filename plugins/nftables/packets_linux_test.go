@@ -88,7 +88,7 @@ func (k kernel) keptEndpoint(stage sdktest.Stage, p sdktest.Packet) (at netip.Ad
 // When an endpoint is removed, its clients move to another endpoint at once and keep that one. The clients of other
 // endpoints keep theirs. A process can import what another one exported.
 func TestKernelAffinityOutlivesChanges(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, sticking)
 		p, stage := k.active(g, s)
@@ -139,7 +139,7 @@ func TestKernelAffinityOutlivesChanges(t *testing.T) {
 
 // TestKernelField runs cases from public bug reports.
 func TestKernelField(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		p := k.start()
 		field.Check(k.T, g, p, true)
@@ -149,7 +149,7 @@ func TestKernelField(t *testing.T) {
 
 // Dropped packets are counted by reason.
 func TestKernelCountsDrops(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		var last *plugin
 		start := func() field.Dataplane {
@@ -170,6 +170,6 @@ func TestKernelCountsDrops(t *testing.T) {
 
 // Watch reports what happens to packets while they pass.
 func TestKernelWatches(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) { field.Watch(k.T, g, k.start(), true) })
 }

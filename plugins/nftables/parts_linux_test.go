@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 const everyPart = `Frontends in each index, and affinity.
@@ -27,7 +28,7 @@ ns1/web:http tcp
 // On a node without Services the table is small. The sets and chains that a Service needs are created with the first
 // such Service, in one batch with its elements. When no Service needs them any more, the next process removes them.
 func TestKernelPartsComeAndGo(t *testing.T) {
-	g := world(t)
+	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, everyPart)
 		empty := sdk.Update{Full: true, To: 1, Node: &s.Node}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -23,6 +24,24 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/eventually"
 )
+
+// Testbed returns the node of a test and the hosts around it.
+func Testbed(t testing.TB) *netns.Testbed {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces, and writes to their tables")
+	}
+	g, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
 
 // Check tests a configured dataplane on the node of a testbed by the cases of this file. If prefixes is set, node ports
 // answer at all addresses of a prefix in the kernel's local table.

@@ -5,7 +5,6 @@ package hooks
 import (
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -13,27 +12,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
-
-// testbed returns a testbed in network namespaces.
-func testbed(t *testing.T) *netns.Testbed {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root: it makes network namespaces, and writes to their tables")
-	}
-	g, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return g
-}
 
 // A fault is a rule or route of another program, in the syntax of each tool. SRC, SERVICE, FIRST and SECOND are
 // replaced by the addresses of the caller, the Service and its endpoints.
@@ -166,7 +148,7 @@ func (w *world) suffer(f fault) {
 
 // Trace returns what happens to packets, with any one or two of the faults.
 func TestKernelAgreesWithTrace(t *testing.T) {
-	g := testbed(t)
+	g := field.Testbed(t)
 	for family, addrs := range map[sdk.Family]map[string]string{
 		sdk.IPv4: {"NODE": "192.0.2.10", "SRC": "198.18.0.7", "SERVICE": "172.30.0.1", "FIRST": "10.180.0.1", "SECOND": "10.180.1.1"},
 		sdk.IPv6: {"NODE": "2001:db8::10", "SRC": "2001:db8:7::7", "SERVICE": "fd00:172:30::1", "FIRST": "fd00:180::1", "SECOND": "fd00:181::1"},
@@ -281,7 +263,7 @@ func includes(said sdk.Traced, a sdktest.Answer, p sdktest.Packet) bool {
 // TestKernelOrder: of chains with the same hook and priority, the kernel calls the one first that was registered last. It
 // calls all nat chains at the priority of nf_nat. A packet must pass the rules of all tools.
 func TestKernelOrder(t *testing.T) {
-	g := testbed(t)
+	g := field.Testbed(t)
 	addrs := map[string]string{"NODE": "192.0.2.10", "SRC": "198.18.0.7", "SERVICE": "172.30.0.1", "FIRST": "10.180.0.1", "SECOND": "10.180.1.1"}
 	w := &world{T: t, Testbed: g, family: sdk.IPv4, words: words(addrs)}
 	stage := w.stage(addrs)
