@@ -170,13 +170,8 @@ func decider(ctx context.Context, conn *nftnl.Conn, t nftnl.Trace) (sdk.Verdict,
 		return sdk.Drop, at + fmt.Sprintf("handle %d", t.Handle)
 	}
 	verdict := sdk.Drop
-	if slices.ContainsFunc(rules[t.Chain][i].Exprs(), rejects) {
+	if slices.ContainsFunc(rules[t.Chain][i].Exprs(), nftnl.Expr.Rejects) {
 		verdict = sdk.Reject
 	}
 	return verdict, at + fmt.Sprintf("rule %d (handle %d)", i+1, t.Handle)
-}
-
-// rejects reports whether an expression rejects packets, by itself or as a target of iptables.
-func rejects(e nftnl.Expr) bool {
-	return e.Name() == "reject" || e.Name() == "target" && e.Text(1) == "REJECT"
 }

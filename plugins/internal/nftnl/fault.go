@@ -41,28 +41,21 @@ func (all Faults) Is(target error) bool {
 	return false
 }
 
-// Attributes of an answer (enum nlmsgerr_attrs), and its flags: with NLM_F_CAPPED it contains only the header
-// of the request, with NLM_F_ACK_TLVS it has attributes.
+// Attributes of an answer (enum nlmsgerr_attrs), and the flag NLM_F_ACK_TLVS, with which it has attributes.
 const (
 	ackText, ackOffset = 1, 2
-	capped, ackAttrs   = 0x100, 0x200
+	ackAttrs           = 0x200
 )
 
-// readAnswer parses an NLMSG_ERROR: the errno (0 for success), the sequence number of the message, and the
-// offset of the bad attribute in that message, or 0.
-func readAnswer(flags uint16, body []byte) (
-	errno syscall.Errno, seq uint32, offset int, text string, ok bool,
-) {
+// readAnswer parses an NLMSG_ERROR that has only the header of the request (NETLINK_CAP_ACK): the errno (0 for
+// success), the sequence number of the message, and the offset of the bad attribute in that message, or 0.
+func readAnswer(flags uint16, body []byte) (errno syscall.Errno, seq uint32, offset int, text string, ok bool) {
 	const inner = 4 // the header of the message follows the errno
 	if len(body) < inner+16 {
 		return 0, 0, 0, "", false
 	}
 	errno, seq = syscall.Errno(-int32(native.Uint32(body))), native.Uint32(body[inner+8:])
-	rest := body[inner+16:]
-	if flags&capped == 0 {
-		rest = rest[min(len(rest), max(0, int(native.Uint32(body[inner:]))-16)):]
-	}
-	if flags&ackAttrs != 0 {
+	if rest := body[inner+16:]; flags&ackAttrs != 0 {
 		text = strings.TrimSpace(getText(attr(rest, ackText)))
 		if v := attr(rest, ackOffset); len(v) == 4 {
 			offset = int(native.Uint32(v))

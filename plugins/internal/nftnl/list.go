@@ -215,31 +215,3 @@ func readElement(b []byte) (e Element) {
 	})
 	return e
 }
-
-// Is reports whether a rule was made of these expressions: the kernel has each of their attributes.
-func (o Observed) Is(exprs []Expr) bool {
-	i, same := 0, true
-	eachAttr(o.exprs, func(_ uint16, v []byte) {
-		same = same && i < len(exprs) && getText(attr(v, 1)) == exprs[i].name &&
-			contains(attr(v, 2), attr([]byte(exprs[i].data), 2))
-		i++
-	})
-	return same && i == len(exprs)
-}
-
-// contains reports whether b has all attributes in some, at any depth.
-func contains(b, some []byte) bool {
-	all := true
-	eachAttr(some, func(kind uint16, v []byte) {
-		got := attr(b, kind)
-		all = all && (string(got) == string(v) || len(v) > 0 && contains(got, v) && isAttrs(v))
-	})
-	return all
-}
-
-// isAttrs reports whether b consists of attributes only.
-func isAttrs(b []byte) bool {
-	n := 0
-	eachAttr(b, func(_ uint16, v []byte) { n += (attrHeader + len(v) + 3) &^ 3 })
-	return n == len(b)
-}

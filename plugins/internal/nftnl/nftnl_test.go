@@ -52,7 +52,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(nest(1, value(1, "key"), num64(5, 9), text(6, "\x00\x02c"))))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_ = readElement(b)
-		for _, flags := range []uint16{0, capped, ackAttrs, capped | ackAttrs} {
+		for _, flags := range []uint16{0, ackAttrs} {
 			if _, _, offset, text, ok := readAnswer(flags, b); ok && (offset < 0 || len(text) > len(b)) {
 				t.Errorf("%x is read as offset %d, text %q", b, offset, text)
 			}
@@ -62,6 +62,5 @@ func FuzzRead(f *testing.F) {
 		if n > len(b) {
 			t.Errorf("%x has %d bytes of attributes", b, n)
 		}
-		_ = contains(b, b)
 	})
 }
