@@ -28,6 +28,10 @@ ns1/web:http tcp
   endpoint      10.180.0.2:8080 here
   endpoint      10.180.1.1:8080
   endpoint      10.180.1.2:8080
+ns1/node:http tcp
+  cluster-ip 172.30.0.42:80
+  affinity   3h
+  endpoint   192.0.2.10:26733 here
 -- packets --
 10.180.0.9 > 172.30.0.41:80  = 10.180.0.1:8080 10.180.0.2:8080 10.180.1.1:8080 10.180.1.2:8080
 10.180.0.9 > 198.51.100.1:80 = 10.180.0.1:8080 10.180.0.2:8080 10.180.1.1:8080 10.180.1.2:8080
@@ -36,6 +40,9 @@ ns1/web:http tcp
 192.0.2.7  > 172.30.0.41:80  = 10.180.0.1:8080 10.180.0.2:8080 10.180.1.1:8080 10.180.1.2:8080 masq
 192.0.2.7  > 198.51.100.1:80 = 10.180.0.1:8080 10.180.0.2:8080
 192.0.2.7  > 172.30.0.41:80  = 10.180.0.1:8080 10.180.0.2:8080 10.180.1.1:8080 10.180.1.2:8080 masq
+node       > 172.30.0.41:80  = 10.180.0.1:8080 10.180.0.2:8080 10.180.1.1:8080 10.180.1.2:8080 masq
+10.180.0.9 > 172.30.0.42:80  = 192.0.2.10:26733
+node       > 172.30.0.42:80  = 192.0.2.10:26733 masq
 `
 
 const inIPv6 = `The same client by two frontends.
@@ -57,12 +64,19 @@ fd00:10:180::9 > [fd00:172:30::41]:80   = [fd00:10:180::1]:8080 [fd00:10:180:1::
 `
 
 // A client keeps its endpoint at frontends of both policies if both lists have the endpoint. If it keeps an endpoint on
-// another node, it gets a local endpoint at a Local frontend, and keeps both.
+// another node, it gets a local endpoint at a Local frontend, and keeps both. The Service's number is never in the
+// priority of a packet that leaves or is delivered, because the priority may select a queue.
 func TestKernelAffinityOfBothPolicies(t *testing.T) {
 	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
 		s := k.place(g, bothPolicies)
 		p, stage := k.active(g, s)
+		k.nft(`add table inet theirs
+			add chain inet theirs sent { type filter hook postrouting priority 300; }
+			add chain inet theirs received { type filter hook input priority 300; }
+			add rule inet theirs sent ct state new tcp dport 8080 meta priority != none counter comment "numbered"
+			add rule inet theirs received ct state new tcp dport 26733 meta priority != none counter comment "numbered"
+			add rule inet theirs sent ct state new tcp dport 8080 counter comment "sent"`)
 		var at []netip.AddrPort
 		for _, p := range s.Packets {
 			at = append(at, k.keptEndpoint(stage, p))
@@ -71,6 +85,11 @@ func TestKernelAffinityOfBothPolicies(t *testing.T) {
 				k.Errorf("%s reached %s", p.Text, at[len(at)-1])
 			}
 		}
+		text := k.nft("list", "table", "inet", "theirs")
+		if strings.Count(text, `counter packets 0 bytes 0 comment "numbered"`) != 2 || strings.Contains(text, `packets 0 bytes 0 comment "sent"`) {
+			k.Errorf("packets have a priority:\n%s", text)
+		}
+		k.nft("delete", "table", "inet", "theirs")
 		p.die()
 		six := k.place(g, inIPv6)
 		_, stage = k.active(g, six)
@@ -87,52 +106,6 @@ func TestKernelAffinityOfBothPolicies(t *testing.T) {
 		k.checkListing()
 	})
 }
-
-// The Service's number is never in the priority of a packet that leaves or is delivered, because the priority may
-// select a queue.
-func TestKernelAffinityLeavesNoPriority(t *testing.T) {
-	g := field.Testbed(t)
-	onKernel(t, func(k kernel) {
-		_, stage := k.active(g, k.place(g, fromEverywhere))
-		k.nft(`add table inet theirs
-			add chain inet theirs sent { type filter hook postrouting priority 300; }
-			add chain inet theirs received { type filter hook input priority 300; }
-			add rule inet theirs sent ct state new tcp dport 8080 meta priority != none counter comment "numbered"
-			add rule inet theirs received ct state new tcp dport 26733 meta priority != none counter comment "numbered"
-			add rule inet theirs sent ct state new tcp dport 8080 counter comment "sent"`)
-		defer k.nft("delete", "table", "inet", "theirs")
-		for _, p := range k.place(g, fromEverywhere).Packets {
-			k.keptEndpoint(stage, p)
-		}
-		text := k.nft("list", "table", "inet", "theirs")
-		if strings.Count(text, `counter packets 0 bytes 0 comment "numbered"`) != 2 || strings.Contains(text, `packets 0 bytes 0 comment "sent"`) {
-			k.Errorf("packets have a priority:\n%s", text)
-		}
-	})
-}
-
-const fromEverywhere = `Callers of every kind.
--- node --
-addresses 192.0.2.10 2001:db8::10
-pods      10.180.0.0/24
--- services --
-ns1/web:http tcp
-  cluster-ip 172.30.0.41:80
-  node-port  30080 local
-  affinity   3h
-  endpoint   10.180.0.1:8080 here
-  endpoint   10.180.1.1:8080
-ns1/node:http tcp
-  cluster-ip 172.30.0.42:80
-  affinity   3h
-  endpoint   192.0.2.10:26733 here
--- packets --
-10.180.0.9 > 172.30.0.41:80   = 10.180.0.1:8080 10.180.1.1:8080
-198.18.0.7 > 192.0.2.10:30080 = 10.180.0.1:8080
-node       > 172.30.0.41:80   = 10.180.0.1:8080 10.180.1.1:8080 masq
-10.180.0.9 > 172.30.0.42:80   = 192.0.2.10:26733
-node       > 172.30.0.42:80   = 192.0.2.10:26733 masq
-`
 
 // When the affinity timeout changes or the process restarts, a Service keeps its number and its clients keep their
 // endpoints. When affinity is turned off, all clients are removed.
@@ -207,31 +180,6 @@ func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 			}
 		}
 		k.keptEndpoint(stage, s.Packets[0])
-	})
-}
-
-// If imported entries conflict, or name an unknown Service, the import keeps one of the conflicting entries and ignores
-// the others without an error.
-func TestKernelAffinityImports(t *testing.T) {
-	g := field.Testbed(t)
-	onKernel(t, func(k kernel) {
-		s := k.place(g, bothPolicies)
-		p, stage := k.active(g, s)
-		client, svc := s.Packets[0].From.Addr, s.Services[0]
-		entry := func(ep sdk.Endpoint, name sdk.Name) sdk.AffinityEntry {
-			return sdk.AffinityEntry{Name: name, Client: client, Endpoint: ep.Addr, Left: time.Hour}
-		}
-		none := svc.Name
-		none.Service = "none"
-		all := []sdk.AffinityEntry{entry(svc.Cluster[1], svc.Name), entry(svc.Cluster[0], svc.Name), entry(svc.Cluster[0], none)}
-		for range 2 {
-			if err := p.ImportAffinity(k.Context(), all); err != nil {
-				k.Fatal(err)
-			}
-		}
-		if now := k.keptEndpoint(stage, s.Packets[0]); now != svc.Cluster[1].Addr {
-			k.Errorf("the client is at %s, want %s", now, svc.Cluster[1].Addr)
-		}
 	})
 }
 

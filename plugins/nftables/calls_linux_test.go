@@ -4,7 +4,6 @@ package nftables
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/test/field"
 )
 
@@ -31,9 +29,24 @@ func TestKernelNoConnectionFails(t *testing.T) {
 		p, stage := k.active(g, s)
 		base := s.Services[0]
 		packet := s.Packets[0]
-		calls, end := k.startLoad(stage, packet)
-		began := time.Now()
-		revision := uint64(1)
+		ctx, cancel := context.WithCancel(k.Context())
+		var calls, failed atomic.Int64
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for ctx.Err() == nil && calls.Load() < 6000 { // at most as many as one client has ports
+					a, err := stage.Send(ctx, packet)
+					if ctx.Err() != nil {
+						return
+					}
+					if calls.Add(1); err != nil || a.Verdict != sdk.Forward {
+						failed.Add(1)
+						k.Logf("call %d: %s, %v", calls.Load(), a, err)
+					}
+				}
+			})
+		}
+		began, revision := time.Now(), uint64(1)
 		for n := 0; time.Since(began) < 5*time.Second && calls.Load() < 6000; n++ {
 			svc := base
 			from := n % 7
@@ -44,38 +57,11 @@ func TestKernelNoConnectionFails(t *testing.T) {
 				k.flush()
 			}
 		}
-		end(fmt.Sprintf("%d changes", revision-1))
-	})
-}
-
-// startLoad opens connections, at most as many as one client has ports, until end is called. end checks that there were
-// enough and that none failed.
-func (k kernel) startLoad(stage sdktest.Stage, packet sdktest.Packet) (calls *atomic.Int64, end func(during string)) {
-	ctx, cancel := context.WithCancel(k.Context())
-	var failed atomic.Int64
-	var all sync.WaitGroup
-	calls = new(atomic.Int64)
-	for range 4 {
-		all.Go(func() {
-			for ctx.Err() == nil && calls.Load() < 6000 {
-				a, err := stage.Send(ctx, packet)
-				if ctx.Err() != nil {
-					return
-				}
-				if calls.Add(1); err != nil || a.Verdict != sdk.Forward {
-					failed.Add(1)
-					k.Logf("call %d: %s, %v", calls.Load(), a, err)
-				}
-			}
-		})
-	}
-	return calls, func(during string) {
-		k.Helper()
 		cancel()
 		all.Wait()
-		k.Logf("%d calls during %s: %d failed", calls.Load(), during, failed.Load())
+		k.Logf("%d calls during %d changes: %d failed", calls.Load(), revision-1, failed.Load())
 		if failed.Load() > 0 || calls.Load() < 20 {
 			k.Errorf("%d of %d calls failed", failed.Load(), calls.Load())
 		}
-	}
+	})
 }

@@ -64,8 +64,7 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 	})
 }
 
-// A change of the node's configuration changes a few small chains and nothing else. It covers how pods are recognized,
-// whom to masquerade, which packets are invalid for conntrack, and the ranges of ClusterIPs.
+// A change of the node's configuration changes a few small chains and nothing else.
 func TestKernelNodeChanges(t *testing.T) {
 	g := field.Testbed(t)
 	onKernel(t, func(k kernel) {
@@ -77,9 +76,6 @@ func TestKernelNodeChanges(t *testing.T) {
 			line   string
 		}{
 			{func(n *sdk.Node) { n.Pods = sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/24")}} }, "ip saddr 10.180.0.0/24 jump near"},
-			{func(n *sdk.Node) { n.Pods = sdk.Pods{Bridge: "cbr0"} }, `iifname "cbr0" jump near`},
-			{func(n *sdk.Node) { n.Pods = sdk.Pods{InterfacePrefix: "cali"} }, `iifname "cali*" jump near`},
-			{func(n *sdk.Node) { n.MasqueradeAll = true }, "chain inside {\n\t\tgoto hide"},
 			{func(n *sdk.Node) { n.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")} }, "ct state new ip daddr 10.96.0.0/12 goto foreign-port"},
 			{func(n *sdk.Node) { n.Conntrack.TCPBeLiberal = true }, "chain invalid {\n\t}"},
 		} {

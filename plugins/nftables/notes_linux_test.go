@@ -122,7 +122,7 @@ func TestKernelForwardDrops(t *testing.T) {
 				}
 				k.sync(p, k.place(g, sticking).Update(1))
 				k.role(p, sdk.Active)
-				if r := p.Report(); len(r.Degraded) != 2 || !drops(r.Degraded[0]) || r.SwapImpact != "" {
+				if r := p.Report(); len(r.Degraded) != 2 || !drops(r.Degraded[0]) || r.SwapImpact != "" || !strings.Contains(strings.Join(r.Notes, "\n"), "KUBE-MARK-MASQ") {
 					k.Errorf("without programs, while it serves: %+v", r)
 				}
 				k.Setenv("PATH", path)

@@ -6,10 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -187,8 +185,8 @@ func TestParse(t *testing.T) {
 			})
 		}
 		seen, _ := f.Parse(entries)
-		if got, want := slices.Sorted(maps.Keys(names(seen))), slices.Sorted(maps.Keys(names(have))); !reflect.DeepEqual(got, want) {
-			t.Fatalf("step %d: Services are %v, want %v", step, got, want)
+		if len(seen) != len(have) {
+			t.Fatalf("step %d: Services are %v, want %v", step, seen, have)
 		}
 		for name, w := range seen {
 			if c := changesOf(f, name, w, have[name]); len(c) > 0 {
@@ -196,14 +194,6 @@ func TestParse(t *testing.T) {
 			}
 		}
 	}
-}
-
-func names(all map[sdk.Name]piece) map[string]bool {
-	set := make(map[string]bool)
-	for name := range all {
-		set[name.String()] = true
-	}
-	return set
 }
 
 // Adding or removing one endpoint changes one or two slots, and at a power of two also the class.

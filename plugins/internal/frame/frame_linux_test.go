@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -192,49 +191,6 @@ func TestRefusedKeepsWhatServes(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestInterruptedCalls: after a call that failed or was cancelled at any point, the next call writes
-// the desired state.
-func TestInterruptedCalls(t *testing.T) {
-	t.Parallel()
-	k := newKernel()
-	p := start(t, k, t.TempDir())
-	p.full()
-	random := rand.New(rand.NewPCG(1, 2))
-	desired := make(map[sdk.Name]sdk.Service)
-	for range 200 {
-		u := sdk.Update{From: p.rev, To: p.rev + 1}
-		for _, i := range random.Perm(20)[:1+random.IntN(8)] {
-			if s := service(i, 1+random.IntN(3)); random.IntN(4) == 0 {
-				u.Delete = append(u.Delete, s.Name)
-				delete(desired, s.Name)
-			} else {
-				u.Set = append(u.Set, s)
-				desired[s.Name] = s
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		left, cancels := random.IntN(12), random.IntN(2) == 0
-		fail := func() error {
-			if left--; left >= 0 {
-				return nil
-			}
-			if cancels {
-				cancel()
-				return nil
-			}
-			return errors.New("the kernel has no memory")
-		}
-		k.do(func() { k.fail = fail })
-		if _, err := p.Sync(ctx, u); err == nil {
-			p.rev = u.To
-		}
-		cancel()
-		k.do(func() { k.fail = func() error { return nil } })
-		p.full(slices.Collect(maps.Values(desired))...)
-		k.expect(t, slices.Collect(maps.Values(desired))...)
 	}
 }
 

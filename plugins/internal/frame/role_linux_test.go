@@ -42,19 +42,6 @@ func TestRoleBeforeFirstUpdate(t *testing.T) {
 	})
 }
 
-// TestAdoptedRole: a process that gets no role has the role that the kernel shows.
-func TestAdoptedRole(t *testing.T) {
-	t.Parallel()
-	for _, role := range []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining} {
-		k, dir := newKernel(), t.TempDir()
-		k.role = role
-		start(t, k, dir).full(service(1, 1))
-		if k.role != role {
-			t.Errorf("%s was adopted as %s", role, k.role)
-		}
-	}
-}
-
 // TestShown: a report has the role that the kernel showed when the session began, and later the
 // role that was set.
 func TestShown(t *testing.T) {
@@ -229,26 +216,6 @@ func TestFlows(t *testing.T) {
 }
 
 func unlocked(s *Session[*sdk.Service]) { s.Unlocked = true }
-
-// TestUnlocked: two processes of an Unlocked mode do not wait for each other.
-func TestUnlocked(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	first, second := startMode(t, opening(k, unlocked), dir), startMode(t, opening(k, unlocked), dir)
-	first.full(service(1, 1))
-	second.full(service(2, 1))
-	second.become(sdk.Yielded)
-	_, err := second.Sync(t.Context(), sdk.Update{From: 1, To: 2, Set: []sdk.Service{service(3, 1)}})
-	expectBusy(t, "Sync after Yielded", err)
-	k.expect(t, service(2, 1))
-	second.become(sdk.Active)
-	second.set(service(3, 1))
-	k.expect(t, service(2, 1), service(3, 1))
-	second.become(sdk.Yielded)
-	second.configure(sdk.Setup{}) // the next session ends Yielded
-	second.full(service(1, 1))
-	k.expect(t, service(1, 1))
-}
 
 // TestNoLedger: without a ledger only an Unlocked mode begins a session. Both clean up.
 func TestNoLedger(t *testing.T) {

@@ -21,40 +21,32 @@ func TestKernelMember(t *testing.T) {
 	if _, err := exec.LookPath("ipset"); err != nil {
 		t.Skip("needs ipset: apt-get install ipset")
 	}
-	missing := map[string]bool{}   // set types that this kernel does not have
-	for _, s := range [][2]string{ // arguments of create, and entries
-		{"test-ip hash:ip", "198.51.100.7"},
-		{"test-net hash:net", "198.51.100.0/24,198.51.100.9 nomatch"},
-		{"test-net6 hash:net family inet6", "2001:db8::/64"},
-		{"test-port hash:ip,port", "198.51.100.7 tcp:80"},
-		{"test-ports bitmap:port range 1-1000", "80"},
-		{"test-netport hash:net,port", "198.51.100.0/24 tcp:80"},
-		{"test-netnet hash:net,net", "198.51.100.0/24 10.0.0.0/8"},
-		{"test-mark hash:ip,mark", "198.51.100.7 5"},
+	missing := map[string]bool{} // sets of types that this kernel does not have
+	for _, command := range []string{
+		"create test-ip hash:ip", "add test-ip 198.51.100.7",
+		"create test-net hash:net", "add test-net 198.51.100.0/24", "add test-net 198.51.100.9 nomatch",
+		"create test-net6 hash:net family inet6", "add test-net6 2001:db8::/64",
+		"create test-port hash:ip,port", "add test-port 198.51.100.7,tcp:80",
+		"create test-ports bitmap:port range 1-1000", "add test-ports 80",
+		"create test-netport hash:net,port", "add test-netport 198.51.100.0/24,tcp:80",
+		"create test-netnet hash:net,net", "add test-netnet 198.51.100.0/24,10.0.0.0/8",
+		"create test-mark hash:ip,mark", "add test-mark 198.51.100.7,5",
+		"create test-marks hash:ip,port skbinfo", "add test-marks 198.51.100.7,tcp:80 skbmark 0x10/0x30", "add test-marks 198.51.100.8,tcp:80",
 	} {
-		name, _, _ := strings.Cut(s[0], " ")
-		if out, err := exec.Command("ipset", append([]string{"create"}, strings.Fields(s[0])...)...).CombinedOutput(); err != nil {
-			t.Logf("skipped, because this kernel lacks the set type: create %s: %v: %s", s[0], err, out)
-			missing[name] = true
+		words := strings.Fields(command)
+		if missing[words[1]] {
 			continue
 		}
-		t.Cleanup(func() { _ = exec.Command("ipset", "destroy", name).Run() })
-		for e := range strings.SplitSeq(s[1], ",") {
-			words := strings.Fields(e)
-			if len(words) == 2 && words[1] != "nomatch" { // an entry of two parts
-				words = []string{strings.Join(words, ",")}
-			}
-			if out, err := exec.Command("ipset", append([]string{"add", name}, words...)...).CombinedOutput(); err != nil {
-				t.Fatalf("add %s to %s: %v: %s", e, name, err, out)
-			}
+		switch out, err := exec.Command("ipset", words...).CombinedOutput(); {
+		case words[0] == "add" && err != nil:
+			t.Fatalf("%s: %v: %s", command, err, out)
+		case err != nil:
+			t.Logf("skipped, because this kernel lacks the set type: %s: %v: %s", command, err, out)
+			missing[words[1]] = true
+		case words[0] == "create":
+			t.Cleanup(func() { _ = exec.Command("ipset", "destroy", words[1]).Run() })
 		}
 	}
-	for _, words := range []string{"create test-marks hash:ip,port skbinfo", "add test-marks 198.51.100.7,tcp:80 skbmark 0x10/0x30", "add test-marks 198.51.100.8,tcp:80"} {
-		if out, err := exec.Command("ipset", strings.Fields(words)...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", words, err, out)
-		}
-	}
-	t.Cleanup(func() { _ = exec.Command("ipset", "destroy", "test-marks").Run() })
 	if missing["test-ip"] {
 		t.Skip("needs a kernel with ipsets")
 	}
