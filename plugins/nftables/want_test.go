@@ -56,13 +56,14 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 	}
 }
 
-// TestElements shows the elements of a ClusterIP and a Local load balancer address, with one endpoint on this node and
-// two on others.
+// TestElements shows the elements of a ClusterIP, an external IP and a Local load balancer address, with one endpoint on
+// this node and two on others.
 func TestElements(t *testing.T) {
 	s, err := sdktest.Parse("test", []byte(`A Service.
 -- services --
 ns1/web:http tcp
   cluster-ip    172.30.0.41:80
+  external-ip   198.51.100.9:80
   load-balancer 198.51.100.1:80 local from 192.0.2.0/24 192.0.3.0/24 192.0.2.128/25
   endpoint      10.180.0.1:8080 here
   endpoint      10.180.1.1:8080
@@ -86,6 +87,13 @@ of-4 ac1e00290600000000500000
 endpoints ac1e0029060000000050000000000000 : 10.180.0.1:8080
 endpoints ac1e0029060000000050000001000000 : 10.180.1.1:8080
 endpoints ac1e0029060000000050000002000000 : 10.180.1.2:8080
+frontends c63364090600000000500000 # ns1/web:http external-ip
+external c6336409
+of-4 c63364090600000000500000
+endpoints c6336409060000000050000000000000 : 10.180.0.1:8080
+endpoints c6336409060000000050000001000000 : 10.180.1.1:8080
+endpoints c6336409060000000050000002000000 : 10.180.1.2:8080
+outside c63364090600000000500000
 frontends c63364010600000000500000 # ns1/web:http load-balancer local
 allowed c63364010600000000500000c0000200-c00003ff
 gated c63364010600000000500000

@@ -95,12 +95,18 @@ type probed struct {
 	found    Finding
 	rendered int        // how often a Service was rendered
 	forgot   []sdk.Name // the Services in calls of Forget
+	early    int        // how often ForgetEarly was called
 }
 
 func (f *probed) Forget(_ sdk.Family, services []sdk.Service, _ func()) (int, error) {
 	for _, svc := range services {
 		f.forgot = append(f.forgot, svc.Name)
 	}
+	return 0, nil
+}
+
+func (f *probed) ForgetEarly(sdk.Family, []sdk.Service, func()) (int, error) {
+	f.early++
 	return 0, nil
 }
 
@@ -187,4 +193,38 @@ func TestForgetsFlows(t *testing.T) {
 	dns.Cluster, ntp.Cluster = service(1, 3).Cluster, service(1, 3).Cluster
 	p.set(dns, ntp)
 	forgot("one failed", ntp.Name)
+}
+
+// TestForgetsEarly: after an update with a new TCP frontend, the monitor of an Active process looks once for connections
+// that began before.
+func TestForgetsEarly(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		p, f, find := startProbed(t, newKernel())
+		more := service(2, 1)
+		more.Frontends = append(more.Frontends, service(3, 1).Frontends...)
+		udp := service(4, 1)
+		udp.Name.Protocol = sdk.UDP
+		for _, c := range []struct {
+			when string
+			does func()
+			want int
+		}{
+			{"in Standby", func() { p.full(service(1, 1)) }, 0},
+			{"Active", func() { p.become(sdk.Active) }, 1},
+			{"other endpoints", func() { p.set(service(1, 2)) }, 0},
+			{"a new Service", func() { p.set(service(2, 1)) }, 1},
+			{"a new frontend", func() { p.set(more) }, 1},
+			{"a new UDP Service", func() { p.set(udp) }, 0},
+		} {
+			c.does()
+			p.paused(func() { f.early, p.early.due = 0, time.Time{} })
+			find(Finding{})
+			find(Finding{})
+			p.paused(func() {
+				if f.early != c.want {
+					t.Errorf("%s: looked %d times, want %d", c.when, f.early, c.want)
+				}
+			})
+		}
+	})
 }
