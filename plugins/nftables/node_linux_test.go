@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"context"
 	"net/netip"
 	"os"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/field"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // Node ports answer on 127.0.0.1 only if the option asks for it. In every role, the guard exists while the kernel
@@ -26,7 +28,13 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 		}
 		defer stage.Close()
 		call := func() error {
-			return k.dial(g.Node(), netip.MustParseAddr("127.0.0.1"), "127.0.0.1:30080")
+			ctx, cancel := context.WithTimeout(k.Context(), traffic.Timeout)
+			defer cancel()
+			conn, err := g.Node().Dial(ctx, "tcp", netip.MustParseAddr("127.0.0.1"), netip.MustParseAddrPort("127.0.0.1:30080"))
+			if err == nil {
+				conn.Close()
+			}
+			return err
 		}
 		for _, asked := range []bool{false, true} {
 			p := New(k.dir).(*plugin)

@@ -3,7 +3,6 @@
 package nftables
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/field"
-	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // place parses a scenario and places it on the testbed.
@@ -42,17 +40,6 @@ func (k kernel) active(g *netns.Testbed, s sdktest.Scenario) (*plugin, sdktest.S
 	}
 	k.Cleanup(func() { stage.Close() })
 	return p, stage
-}
-
-// dial opens a TCP connection from one of the hosts and returns the error.
-func (k kernel) dial(h *netns.Host, from netip.Addr, to string) error {
-	ctx, cancel := context.WithTimeout(k.Context(), traffic.Timeout)
-	defer cancel()
-	conn, err := h.Dial(ctx, "tcp", from, netip.MustParseAddrPort(to))
-	if err == nil {
-		conn.Close()
-	}
-	return err
 }
 
 const sticking = `Affinity.

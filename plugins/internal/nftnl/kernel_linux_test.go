@@ -228,3 +228,10 @@ func TestKernelLongLists(t *testing.T) {
 	all(func(e Element) { b.Remove("endpoints", e) })
 	send(t, c, b)
 }
+
+// HasMatch returns ENOENT for a match that does not exist.
+func TestKernelHasNoSuchMatch(t *testing.T) {
+	if err := dial(t).HasMatch(t.Context(), IPv4, "nosuch"); !errors.Is(err, unix.ENOENT) {
+		t.Error(err)
+	}
+}
