@@ -28,15 +28,10 @@ func (d *Dataplane[P]) tracked() iter.Seq2[sdk.Family, Tracked] {
 	}
 }
 
-const (
-	// countEvery is the interval at which established connections are counted. A count may
-	// list all of them.
-	countEvery = 5 * time.Second
-
-	// countAgain is the time between the first count and the second. Connections that began
-	// just before the first one are established by then, or gone.
-	countAgain = time.Second
-)
+// countEvery is the minimum interval at which established connections are counted. A count may list
+// all of them, so counting takes at most a twentieth of the time. Connections that began just before
+// the first count are established by the second, or gone.
+const countEvery = time.Second
 
 // A drain counts the remaining connections while the role is Draining.
 type drain struct {
@@ -65,7 +60,8 @@ func (d *Dataplane[P]) countFlows() {
 	if d.role != sdk.Draining || d.drain == nil || !d.served || time.Now().Before(d.drain.due) {
 		return
 	}
-	n := 0
+	n, began := 0, time.Now()
+	defer func() { d.drain.due = began.Add(max(countEvery, 20*time.Since(began))) }()
 	for _, f := range d.families {
 		t, ok := f.Family.(Tracked)
 		if !ok {
@@ -73,17 +69,12 @@ func (d *Dataplane[P]) countFlows() {
 		}
 		flows, err := t.Flows(d.state.Services, !d.drain.begun)
 		if err != nil {
-			d.drain.due = time.Now().Add(countEvery)
-			d.log.Warn("cannot count established connections", "err", err)
+			d.warn("cannot count established connections", f, "", err)
 			return
 		}
 		n += flows
 	}
-	wait := countEvery
-	if !d.drain.begun {
-		wait = countAgain
-	}
-	d.drain.begun, d.drain.due = true, time.Now().Add(wait)
+	d.drain.begun = true
 	d.tellFlows(n)
 }
 
