@@ -41,11 +41,8 @@ func (f *family) probeAccounts(ctx context.Context) {
 		s.canCount = len(accountSamples()) > 0
 		return
 	}
-	probe := new(iptables.Script)
-	probe.Begin("filter")
-	probe.Chain(forward, []iptables.Rule{accountMatch(invalidDropped)})
-	probe.Commit()
-	err := s.Tool.Test(ctx, probe)
+	probe := iptables.Plan{{Table: "filter", Whole: []iptables.Chain{{ID: filter(forward), Rules: []iptables.Rule{accountMatch(invalidDropped)}}}}}
+	err := s.Tool.Test(ctx, probe.Script(s.Tool.Backend))
 	if err == nil {
 		err = openAccounts()
 	}

@@ -272,11 +272,8 @@ var redirectedPort = regexp.MustCompile(`--to-(?:ports|destination) (?:\S+:)?(\d
 
 // probeSocketMatch finds out whether the kernel and the programs have xt_socket.
 func (r *familyRules) probeSocketMatch(ctx context.Context) (unable error) {
-	probe := new(iptables.Script)
-	probe.Begin("filter")
-	probe.Chain(ownSocket.Chain, []iptables.Rule{hasSocket})
-	probe.Commit()
-	unable = r.Tool.Test(ctx, probe)
+	probe := iptables.Plan{{Table: "filter", Whole: []iptables.Chain{{ID: ownSocket, Rules: []iptables.Rule{hasSocket}}}}}
+	unable = r.Tool.Test(ctx, probe.Script(r.Tool.Backend))
 	r.node.matchesSockets = unable == nil
 	return unable
 }

@@ -189,7 +189,7 @@ func TestChangeCostsTheSame(t *testing.T) {
 		} {
 			change()
 			s.put(victim)
-			cost[n] = append(cost[n], s.write(sdk.IPv4, sdk.Active).Len())
+			cost[n] = append(cost[n], len(s.write(sdk.IPv4, sdk.Active).String()))
 		}
 	}
 	t.Logf("bytes for each change: %v", cost)

@@ -34,31 +34,6 @@ type Block struct {
 // Empty reports whether b changes nothing.
 func (b Block) Empty() bool { return len(b.Whole)+len(b.Insert)+len(b.Delete)+len(b.Remove) == 0 }
 
-// Write adds b to s in the form that is fastest for the programs of a backend. It declares all chains before
-// any rule, because rules may lead to any of them.
-func (b Block) Write(s *Script, to Backend) {
-	s.Begin(b.Table)
-	for _, chain := range b.declared(to) {
-		s.Declare(chain)
-	}
-	for _, id := range b.Remove {
-		s.Declare(id.Chain) // this also empties it, so that its rules lead nowhere
-	}
-	for _, c := range b.Whole {
-		s.Append(c.ID.Chain, c.Rules)
-	}
-	for _, j := range b.Delete {
-		s.Delete(j.At.Chain, j.Rule)
-	}
-	for _, j := range b.Insert {
-		s.Insert(j.At.Chain, j.Rule)
-	}
-	for _, id := range slices.Backward(b.Remove) { // iptables-legacy-restore searches for the next chain after each removal
-		s.Remove(id.Chain)
-	}
-	s.Commit()
-}
-
 // many is the number of chains up to which the order of declarations does not matter.
 const many = 100
 

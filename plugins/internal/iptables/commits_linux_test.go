@@ -51,24 +51,15 @@ func TestKernelForeign(t *testing.T) {
 		return n.generation
 	}
 	before := foreign()
-	var s Script
-	s.Begin("filter")
-	s.Chain("KUBE-OURS", []Rule{"-j DROP"})
-	s.Commit()
-	s.Begin("nat")
-	s.Declare("KUBE-OURS")
-	s.Commit()
-	if err := tool.Restore(t.Context(), &s); err != nil {
+	ours := Block{Table: "nat", Whole: []Chain{{ID: inNat("KUBE-OURS")}}}
+	write := func(p ...Block) error { return tool.Restore(t.Context(), Plan(p).Script(NFT)) }
+	if err := write(Block{Table: "filter", Whole: []Chain{{ID: ID{"filter", "KUBE-OURS"}, Rules: []Rule{"-j DROP"}}}}, ours); err != nil {
 		t.Fatal(err)
 	}
 	if now := foreign(); now != before {
 		t.Errorf("after two commits of this process Foreign counts %d", now-before)
 	}
-	var same Script
-	same.Begin("nat")
-	same.Declare("KUBE-OURS") // it exists and is empty
-	same.Commit()
-	if err := tool.Restore(t.Context(), &same); err != nil {
+	if err := write(ours); err != nil { // it exists and is empty
 		t.Fatal(err)
 	}
 	if now := foreign(); now != before {
@@ -79,12 +70,8 @@ func TestKernelForeign(t *testing.T) {
 	if now := foreign(); now != before+2 {
 		t.Errorf("after two commits of another process Foreign counts %d", now-before)
 	}
-	var bad Script
-	bad.Begin("filter")
-	bad.Remove("KUBE-NONE")
-	bad.Commit()
-	if err := tool.Restore(t.Context(), &bad); err == nil {
-		t.Error("a chain that does not exist was removed")
+	if err := write(Block{Table: "filter", Delete: []Jump{{ID{"filter", "INPUT"}, "-j KUBE-NONE"}}}); err == nil {
+		t.Error("a rule that does not exist was deleted")
 	}
 	if now := foreign(); now != before+2 {
 		t.Errorf("after a script that failed Foreign counts %d", now-before)
@@ -102,13 +89,11 @@ func TestKernelUses(t *testing.T) {
 		runs(t, "iptables-nft", "-t", "mangle", "-F")
 		runs(t, "iptables-nft", "-t", "mangle", "-X")
 	})
-	var s Script
-	s.Begin("mangle")
-	s.Declare("KUBE-B")
-	s.Chain("KUBE-A", []Rule{"-p tcp -j KUBE-B", "-p udp -g KUBE-B", "-j ACCEPT"})
-	s.Append("KUBE-B", []Rule{"-j ACCEPT"})
-	s.Commit()
-	if err := tool.Restore(t.Context(), &s); err != nil {
+	b := Block{Table: "mangle", Whole: []Chain{
+		{ID: ID{"mangle", "KUBE-A"}, Rules: []Rule{"-p tcp -j KUBE-B", "-p udp -g KUBE-B", "-j ACCEPT"}},
+		{ID: ID{"mangle", "KUBE-B"}, Rules: []Rule{"-j ACCEPT"}},
+	}}
+	if err := tool.Restore(t.Context(), Plan{b}.Script(NFT)); err != nil {
 		t.Fatal(err)
 	}
 	uses, err := tool.Uses(t.Context())

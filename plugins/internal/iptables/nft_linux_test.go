@@ -24,15 +24,9 @@ func TestKernelGeneration(t *testing.T) {
 			if again := generationOf(t, tool); again != before {
 				t.Errorf("nothing was changed, and the generation %v became %v", before, again)
 			}
-			for _, change := range []func(*Script){
-				func(s *Script) { s.Declare("POINTSMAN-GENERATION") },
-				func(s *Script) { s.Remove("POINTSMAN-GENERATION") },
-			} {
-				s := new(Script)
-				s.Begin("mangle")
-				change(s)
-				s.Commit()
-				if err := tool.Restore(t.Context(), s); err != nil {
+			id := ID{"mangle", "POINTSMAN-GENERATION"}
+			for _, change := range []Block{{Table: id.Table, Whole: []Chain{{ID: id}}}, {Table: id.Table, Remove: []ID{id}}} {
+				if err := tool.Restore(t.Context(), Plan{change}.Script(backend)); err != nil {
 					t.Fatal(err)
 				}
 				after := generationOf(t, tool)

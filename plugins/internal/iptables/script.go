@@ -6,24 +6,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 )
 
 // A Script is the input of iptables-restore: one or more blocks of changes to a table that take effect
 // together. It records errors of its methods and returns them when it is run.
 type Script struct {
-	text  bytes.Buffer
-	lines int
-	table string
-	marks []mark
-	err   error
-}
-
-// A mark says that the lines from line on belong to a chain.
-type mark struct {
-	line int
-	id   ID
+	text bytes.Buffer
+	err  error
 }
 
 // isChainName reports whether the programs and the kernel accept name for a chain.
@@ -32,64 +23,51 @@ func isChainName(name string) bool {
 }
 
 // Empty reports whether the script changes nothing.
-func (s *Script) Empty() bool { return s.lines == 0 }
+func (s *Script) Empty() bool { return s.text.Len() == 0 }
 
 // String returns the input of iptables-restore.
 func (s *Script) String() string { return s.text.String() }
 
-// Len is the script's size in bytes.
-func (s *Script) Len() int { return s.text.Len() }
-
-// Begin opens a block for table.
-func (s *Script) Begin(table string) {
-	s.table = table
-	s.put(ID{table, ""}, "*"+table)
-}
-
-// Commit closes the block, which makes it take effect.
-func (s *Script) Commit() { s.put(ID{s.table, ""}, "COMMIT") }
-
-// Chain creates or empties chain and adds rules.
-func (s *Script) Chain(chain string, rules []Rule) {
-	s.Declare(chain)
-	s.Append(chain, rules)
-}
-
-// Declare creates chain, or empties it if it exists.
-func (s *Script) Declare(chain string) { s.put(ID{s.table, chain}, ":"+chain+" - [0:0]") }
-
-// Append adds rules at the end of chain.
-func (s *Script) Append(chain string, rules []Rule) {
-	for _, r := range rules {
-		s.rule("-A", chain, r)
+// Write adds b to s in the form that is fastest for the programs of a backend. It declares all chains before
+// any rule, because rules may lead to any of them.
+func (b Block) Write(s *Script, to Backend) {
+	s.put("*" + b.Table)
+	for _, chain := range b.declared(to) {
+		s.declare(chain)
 	}
+	for _, id := range b.Remove {
+		s.declare(id.Chain) // this also empties it, so that its rules lead nowhere
+	}
+	for _, c := range b.Whole {
+		for _, r := range c.Rules {
+			s.put("-A", c.ID.Chain, string(r))
+		}
+	}
+	for _, j := range b.Delete {
+		s.put("-D", j.At.Chain, string(j.Rule))
+	}
+	for _, j := range b.Insert {
+		s.put("-I", j.At.Chain, string(j.Rule))
+	}
+	for _, id := range slices.Backward(b.Remove) { // iptables-legacy-restore searches for the next chain after each removal
+		s.put("-X", id.Chain)
+	}
+	s.put("COMMIT")
 }
 
-// Insert inserts rule at the beginning of chain.
-func (s *Script) Insert(chain string, rule Rule) { s.rule("-I", chain, rule) }
-
-// Delete deletes rule, which must exist, from chain.
-func (s *Script) Delete(chain string, rule Rule) { s.rule("-D", chain, rule) }
-
-// Remove removes chain. No rule may lead to it any more.
-func (s *Script) Remove(chain string) { s.put(ID{s.table, chain}, "-X "+chain) }
-
-func (s *Script) rule(verb, chain string, r Rule) {
-	if r == "" {
-		s.put(ID{s.table, chain}, verb, chain)
-		return
+// declare creates chain, or empties it if it exists.
+func (s *Script) declare(chain string) {
+	if !isChainName(chain) {
+		s.err = errors.Join(s.err, fmt.Errorf("%q is not a chain name", chain))
 	}
-	s.put(ID{s.table, chain}, verb, chain, string(r))
+	s.put(":"+chain, "- [0:0]")
 }
 
-// put adds a line that belongs to chain id, or to no chain if that has no name.
-func (s *Script) put(id ID, words ...string) {
-	if id.Chain != "" && !isChainName(id.Chain) {
-		s.fail(fmt.Errorf("%q is not a chain name", id.Chain))
-	}
+// put adds a line.
+func (s *Script) put(words ...string) {
 	for i, w := range words {
 		if strings.ContainsAny(w, "\n\r\x00") {
-			s.fail(fmt.Errorf("chain %s: rule %q does not fit a line", id, w))
+			s.err = errors.Join(s.err, fmt.Errorf("%q does not fit a line", words))
 		}
 		if i > 0 {
 			s.text.WriteByte(' ')
@@ -97,21 +75,28 @@ func (s *Script) put(id ID, words ...string) {
 		s.text.WriteString(w)
 	}
 	s.text.WriteByte('\n')
-	s.lines++
-	if n := len(s.marks); n == 0 || s.marks[n-1].id != id {
-		s.marks = append(s.marks, mark{s.lines, id})
-	}
 }
-
-func (s *Script) fail(err error) { s.err = errors.Join(s.err, err) }
 
 // At returns the chain and the text of a line, counted from 1. The chain has no name if the line opens or
 // closes a block.
 func (s *Script) At(line int) (ID, string) {
-	if line < 1 || line > s.lines {
-		return ID{}, ""
+	table := ""
+	for text := range strings.Lines(s.text.String()) {
+		text = strings.TrimSuffix(text, "\n")
+		if text[0] == '*' {
+			table = text[1:]
+		}
+		if line--; line > 0 {
+			continue
+		}
+		words := strings.Fields(text)
+		switch {
+		case text[0] == ':':
+			return ID{table, words[0][1:]}, text
+		case text[0] == '-':
+			return ID{table, words[1]}, text
+		}
+		return ID{table, ""}, text
 	}
-	i := sort.Search(len(s.marks), func(i int) bool { return s.marks[i].line > line })
-	lines := strings.SplitN(s.text.String(), "\n", line+1)
-	return s.marks[i-1].id, lines[line-1]
+	return ID{}, ""
 }

@@ -50,21 +50,15 @@ func TestReadOnly(t *testing.T) {
 
 // At returns the chain and text of a line, and failingLine the line that a program names.
 func TestScriptKnowsItsLines(t *testing.T) {
-	s := new(Script)
-	s.Begin("nat")
-	s.Declare("KUBE-A")
-	s.Declare("KUBE-B")
-	s.Append("KUBE-B", []Rule{"-j DROP", "-j RETURN"})
-	s.Insert("OUTPUT", "-j KUBE-A")
-	s.Remove("KUBE-A")
-	s.Commit()
+	s := Plan{{Table: "nat", Whole: []Chain{{ID: inNat("KUBE-B"), Rules: []Rule{"-j DROP", "-j RETURN"}}},
+		Delete: []Jump{{inNat("OUTPUT"), "-j KUBE-A"}}, Insert: []Jump{{inNat("OUTPUT"), "-j KUBE-B"}}, Remove: []ID{inNat("KUBE-A")}}, {Table: "filter"}}.Script(NFT)
 	want := []struct {
 		id   ID
 		text string
 	}{
-		{ID{"nat", ""}, "*nat"}, {ID{"nat", "KUBE-A"}, ":KUBE-A - [0:0]"}, {ID{"nat", "KUBE-B"}, ":KUBE-B - [0:0]"},
-		{ID{"nat", "KUBE-B"}, "-A KUBE-B -j DROP"}, {ID{"nat", "KUBE-B"}, "-A KUBE-B -j RETURN"},
-		{ID{"nat", "OUTPUT"}, "-I OUTPUT -j KUBE-A"}, {ID{"nat", "KUBE-A"}, "-X KUBE-A"}, {ID{"nat", ""}, "COMMIT"},
+		{inNat(""), "*nat"}, {inNat("KUBE-B"), ":KUBE-B - [0:0]"}, {inNat("KUBE-A"), ":KUBE-A - [0:0]"},
+		{inNat("KUBE-B"), "-A KUBE-B -j DROP"}, {inNat("KUBE-B"), "-A KUBE-B -j RETURN"}, {inNat("OUTPUT"), "-D OUTPUT -j KUBE-A"},
+		{inNat("OUTPUT"), "-I OUTPUT -j KUBE-B"}, {inNat("KUBE-A"), "-X KUBE-A"}, {inNat(""), "COMMIT"}, {ID{"filter", ""}, "*filter"}, {ID{"filter", ""}, "COMMIT"},
 	}
 	for i, w := range want {
 		if id, text := s.At(i + 1); id != w.id || text != w.text {
@@ -88,16 +82,10 @@ func TestScriptKnowsItsLines(t *testing.T) {
 
 // Restore runs no program for a rule with a line break or for an invalid chain name.
 func TestScriptRefuses(t *testing.T) {
-	for _, write := range []func(*Script){
-		func(s *Script) { s.Append("KUBE-A", []Rule{"-j DROP\n-F"}) },
-		func(s *Script) { s.Declare("a chain") },
-		func(s *Script) { s.Declare("-F") },
-		func(s *Script) { s.Declare(strings.Repeat("X", 29)) },
+	for _, c := range []Chain{
+		{ID: inNat("KUBE-A"), Rules: []Rule{"-j DROP\n-F"}}, {ID: inNat("a chain")}, {ID: inNat("-F")}, {ID: inNat(strings.Repeat("X", 29))},
 	} {
-		s := new(Script)
-		s.Begin("nat")
-		write(s)
-		s.Commit()
+		s := Plan{{Table: "nat", Whole: []Chain{c}}}.Script(NFT)
 		if err := (Tool{Prefix: "/nowhere/iptables"}).Restore(t.Context(), s); err == nil || strings.Contains(err.Error(), "nowhere") {
 			t.Errorf("a program was run for %q: %v", s, err)
 		}
