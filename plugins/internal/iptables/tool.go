@@ -4,7 +4,6 @@ package iptables
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,9 +119,7 @@ func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
 	switch {
 	case t.Kernel != nil:
 		return t.Kernel.Save(ctx, tables...)
-	case len(tables) == 0:
-		return t.save(ctx, nil)
-	case t.Backend == NFT && len(tables) > 1:
+	case t.Backend == NFT || len(tables) == 0:
 		return t.save(ctx, tables)
 	}
 	all := make(Tables)
@@ -263,7 +260,7 @@ func (t Tool) recognize(ctx context.Context, tables Tables) error {
 func (t Tool) findListed(ctx context.Context, id ID, rule Rule) (Rule, error) {
 	for bit := range uint8(32) {
 		exact := Rule(strings.Replace(string(rule), "BIT", OneBit(bit), 1))
-		if there, err := t.Exists(ctx, id, exact); there || err != nil {
+		if there, err := t.exists(ctx, id, exact); there || err != nil {
 			return exact, err
 		}
 		if exact == rule {
@@ -273,22 +270,22 @@ func (t Tool) findListed(ctx context.Context, id ID, rule Rule) (Rule, error) {
 	return "", nil
 }
 
-// Exists reports whether chain id has rule, as the program compares rules. Exit codes other than 0 and 1 are
+// exists reports whether chain id has rule, as the program compares rules. Exit codes other than 0 and 1 are
 // errors.
-func (t Tool) Exists(ctx context.Context, id ID, rule Rule) (bool, error) {
-	if t.Kernel != nil {
-		rules, _, err := t.List(ctx, id)
-		return slices.Contains(rules, rule), err
-	}
+func (t Tool) exists(ctx context.Context, id ID, rule Rule) (bool, error) {
 	words, err := rule.Fields()
 	if err != nil {
 		return false, err
 	}
-	there, err := t.check(id, words)
-	if err = cmp.Or(ctx.Err(), err); err != nil {
-		return false, fmt.Errorf("%s -t %s -C %s %s: %w", t.Prefix, id.Table, id.Chain, rule, err)
+	_, stderr, err := t.run(ctx, t.Prefix, nil, append([]string{"-w", lockWait, "-t", id.Table, "-C", id.Chain}, words...)...)
+	var exit interface{ ExitCode() int }
+	switch {
+	case err == nil:
+		return true, nil
+	case ctx.Err() == nil && errors.As(err, &exit) && exit.ExitCode() == 1:
+		return false, nil
 	}
-	return there, nil
+	return false, fmt.Errorf("%s -t %s -C %s %s: %w", t.Prefix, id.Table, id.Chain, rule, withStderr(err, stderr))
 }
 
 // Policy returns the policy of a built-in chain, "ACCEPT" or "DROP", and "" for a chain without one.
