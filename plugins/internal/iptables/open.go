@@ -10,25 +10,15 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A release is a version of iptables: 1.8.9.
-type release [3]int
-
-// oldest is the oldest usable release. Before it the backends could not be told apart, and a restore of one
+// oldest is the oldest usable release. Before it the programs did not tell their backend, and a restore of one
 // table disturbed others.
-var oldest = release{1, 8, 0}
-
-// String reads "1.8.9".
-func (r release) String() string { return fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]) }
-
-func (r release) before(s release) bool { return slices.Compare(r[:], s[:]) < 0 }
+const oldest = "1.8.0"
 
 // Open returns the tool of family for backend. It only asks the program for its version. If a program is
 // missing or too old, the error is a *sdk.Refusal.
@@ -36,28 +26,19 @@ func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error)
 	if backend == NFT && lacksNFT(family) {
 		return Tool{}, &sdk.Refusal{Field: "options.backend", Why: fmt.Sprintf("this kernel has no nft tables for %s", family), Try: "the legacy backend"}
 	}
-	var refusal error
+	refusal := refuse(fmt.Sprintf("there is no %s-%s in PATH", program(family), backend))
 	for _, prefix := range []string{program(family) + "-" + string(backend), program(family)} {
 		t := Tool{Family: family, Backend: backend, Prefix: prefix}
-		found, writesTo, err := t.version(ctx)
+		writesTo, err := t.version(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return Tool{}, ctx.Err()
 		case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-			continue
 		case err != nil:
-			refusal = refuse(fmt.Sprintf("%s does not say its version: %v", prefix, err))
-			continue
-		case found.before(oldest):
-			refusal = refuse(fmt.Sprintf("%s is version %s, and %s or later is needed", prefix, found, oldest))
-			continue
+			refusal = refuse(fmt.Sprintf("%s: %v", prefix, err))
 		case writesTo == backend:
-			t.Version = found.String()
 			return t, nil
 		}
-	}
-	if refusal == nil {
-		refusal = refuse(fmt.Sprintf("there is no %s-%s in PATH", program(family), backend))
 	}
 	return Tool{}, refusal
 }
@@ -77,14 +58,12 @@ func CheckBackend(backend *string) error {
 func OpenAll(ctx context.Context, backend string, note func(string)) ([]Tool, error) {
 	use := Backend(backend)
 	if backend == "auto" {
-		found, err := Look(ctx, sdk.IPv4)
+		chosen, mixed, err := look(ctx, sdk.IPv4)
 		if err != nil {
 			return nil, err
 		}
-		use = found.Choose()
-		if found.Mixed() {
-			note(fmt.Sprintf("at startup both backends of iptables had rules of Kubernetes (%d in nft, %d in legacy); rules are written to %s, but the kernel evaluates both",
-				found.Kube[NFT], found.Kube[Legacy], use))
+		if use = chosen; mixed != "" {
+			note(mixed)
 		}
 	}
 	var tools []Tool
@@ -126,27 +105,19 @@ func refuse(why string) error {
 	return &sdk.Refusal{Field: "options.backend", Why: why, Try: fmt.Sprintf("install iptables %s or later", oldest)}
 }
 
-var versionLike = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)`)
-
-// version asks the program for its release and the backend that it writes to: "iptables v1.8.9 (nf_tables)".
-func (t Tool) version(ctx context.Context) (r release, of Backend, err error) {
+// version asks the program for the backend that it writes to: "iptables v1.8.9 (nf_tables)".
+func (t Tool) version(ctx context.Context) (Backend, error) {
 	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "--version")
-	if err != nil {
-		return r, "", withStderr(err, stderr)
+	switch text := string(stdout); {
+	case err != nil:
+		return "", withStderr(err, stderr)
+	case strings.Contains(text, "(nf_tables)"):
+		return NFT, nil
+	case strings.Contains(text, "(legacy)"):
+		return Legacy, nil
+	default:
+		return "", fmt.Errorf("its version is %q, and %s or later is needed", firstLine(text), oldest)
 	}
-	numbers := versionLike.FindStringSubmatch(string(stdout))
-	if numbers == nil {
-		return r, "", fmt.Errorf("no version in %q", firstLine(string(stdout)))
-	}
-	for i := range r {
-		if r[i], err = strconv.Atoi(numbers[i+1]); err != nil {
-			return r, "", err
-		}
-	}
-	if strings.Contains(string(stdout), "(nf_tables)") {
-		return r, NFT, nil
-	}
-	return r, Legacy, nil
 }
 
 // program returns the prefix of the names of the family's programs.
@@ -157,59 +128,44 @@ func program(f sdk.Family) string {
 	return "iptables"
 }
 
-// Use describes how the node uses the two backends.
-type Use struct {
-	Rules map[Backend]int // approximate number of rules
-	Kube  map[Backend]int // how many of these are in KUBE- chains
-	Has   map[Backend]bool
-
-	Plain Backend // the backend of the program "iptables"; empty: not installed
+// A use describes how the node uses a backend.
+type use struct {
+	has         bool // its programs are installed
+	rules, kube int  // approximate number of rules, and how many of these are in KUBE- chains
 }
 
-// Mixed reports whether both backends have rules of Kubernetes.
-func (u Use) Mixed() bool { return u.Kube[NFT] > 0 && u.Kube[Legacy] > 0 }
-
-// Choose returns the backend that the node already uses: the one with Kubernetes' rules, otherwise the one with
+// choose returns the backend that the node already uses: the one with Kubernetes' rules, otherwise the one with
 // more rules, otherwise that of the program "iptables", which other software on the node runs, otherwise nft.
-func (u Use) Choose() Backend {
+func choose(nft, legacy use, plain Backend) Backend {
 	switch {
-	case u.Has[Legacy] && !u.Has[NFT]:
+	case !legacy.has:
+		return NFT
+	case !nft.has:
 		return Legacy
-	case u.Kube[Legacy] != u.Kube[NFT]:
-		return most(u.Kube)
-	case u.Rules[Legacy] != u.Rules[NFT]:
-		return most(u.Rules)
-	case u.Plain == Legacy && u.Has[Legacy]:
+	}
+	most := cmp.Or(cmp.Compare(legacy.kube, nft.kube), cmp.Compare(legacy.rules, nft.rules))
+	if most > 0 || most == 0 && plain == Legacy {
 		return Legacy
 	}
 	return NFT
 }
 
-func most(n map[Backend]int) Backend {
-	if n[Legacy] > n[NFT] {
-		return Legacy
-	}
-	return NFT
-}
-
-// Look counts the rules in each backend. It changes nothing, and takes at most a second where kube-proxy left
-// rules for 10,000 Services.
-func Look(ctx context.Context, family sdk.Family) (Use, error) {
-	u := Use{Rules: make(map[Backend]int), Kube: make(map[Backend]int), Has: make(map[Backend]bool)}
+// look returns the backend that the node already uses, and a note if both have rules of Kubernetes. It changes
+// nothing, and takes at most a second where kube-proxy left rules for 10,000 Services.
+func look(ctx context.Context, family sdk.Family) (chosen Backend, note string, err error) {
+	uses := make(map[Backend]use)
 	for _, backend := range []Backend{NFT, Legacy} {
-		tool, err := Open(ctx, family, backend)
-		if err != nil {
-			continue
-		}
-		u.Has[backend] = true
-		if rules, kube, err := tool.count(ctx); err == nil { // on an error the kernel lacks the backend
-			u.Rules[backend], u.Kube[backend] = rules, kube
+		if tool, err := Open(ctx, family, backend); err == nil {
+			rules, kube, _ := tool.count(ctx) // on an error the kernel lacks the backend
+			uses[backend] = use{true, rules, kube}
 		}
 	}
-	if _, plain, err := (Tool{Family: family, Prefix: program(family)}).version(ctx); err == nil {
-		u.Plain = plain
+	plain, _ := Tool{Family: family, Prefix: program(family)}.version(ctx) // on an error it is not installed
+	chosen = choose(uses[NFT], uses[Legacy], plain)
+	if nft, legacy := uses[NFT].kube, uses[Legacy].kube; nft > 0 && legacy > 0 {
+		note = fmt.Sprintf("at startup both backends of iptables had rules of Kubernetes (%d in nft, %d in legacy); rules are written to %s, but the kernel evaluates both", nft, legacy, chosen)
 	}
-	return u, ctx.Err()
+	return chosen, note, ctx.Err()
 }
 
 // legacyTables returns the names of the legacy tables that exist in this network namespace.

@@ -31,7 +31,6 @@ const (
 type Tool struct {
 	Family  sdk.Family
 	Backend Backend
-	Version string // such as "1.8.9"
 
 	// Prefix is the first part of the programs' names: "iptables-nft" for "iptables-nft-save". It may have a
 	// path.
