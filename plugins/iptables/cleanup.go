@@ -27,15 +27,11 @@ func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, er
 
 // sweepRules returns the rules to remove.
 func sweepRules(kubeProxy bool) sweep.Rules {
+	ours := func(id iptables.ID) bool { return isOurs(id) && (id.Chain != canary || kubeProxy) }
 	return sweep.Rules{
-		Mode: mode, Ours: isOurs, Rank: rank,
-		Tables: func(ctx context.Context, tool iptables.Tool) ([]string, error) {
-			tables, err := tool.KubeTables(ctx) // a table without a chain of ours has no rule that leads to one
-			// In mangle there is only kube-proxy's canary.
-			return slices.DeleteFunc(tables, func(table string) bool { return table == "mangle" && !kubeProxy }), err
-		},
+		Mode: mode, Ours: ours, Rank: rank, Tables: []string{"filter", "mangle", "nat"}, // in mangle there is only kube-proxy's canary
 		Leftovers: func(table string, found iptables.Tables) (iptables.Block, []string) {
-			return found.Leftovers(table, func(id iptables.ID) bool { return isOurs(id) && (id.Chain != canary || kubeProxy) })
+			return found.Leftovers(table, ours)
 		},
 	}
 }

@@ -53,9 +53,8 @@ func (p *plugin) sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) (
 // foreign rules lead is emptied and kept.
 func sweepRules(kubeProxyToo bool) sweep.Rules {
 	return sweep.Rules{
-		Mode: mode, Rank: rank,
-		Ours:   func(id iptables.ID) bool { return isOurs(id) || kubeProxyToo && isProxied(id) },
-		Tables: func(ctx context.Context, tool iptables.Tool) ([]string, error) { return tool.KubeTables(ctx) },
+		Mode: mode, Rank: rank, Tables: []string{"filter", "mangle", "nat"},
+		Ours: func(id iptables.ID) bool { return isOurs(id) || kubeProxyToo && isProxied(id) },
 		Leftovers: func(table string, found iptables.Tables) (iptables.Block, []string) {
 			var proxied []iptables.ID
 			if kubeProxyToo {

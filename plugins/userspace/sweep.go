@@ -87,8 +87,7 @@ func (p *plugin) describeSockets() []string {
 // sweepRules describes the rules to remove.
 func sweepRules(kubeProxyToo bool) sweep.Rules {
 	return sweep.Rules{
-		Mode: mode, Ours: isOurs, Rank: rank,
-		Tables: func(context.Context, iptables.Tool) ([]string, error) { return []string{"nat", "filter"}, nil },
+		Mode: mode, Ours: isOurs, Rank: rank, Tables: []string{"nat", "filter"},
 		Leftovers: func(table string, found iptables.Tables) (iptables.Block, []string) {
 			if !kubeProxyToo && !hasOurs(found) {
 				return iptables.Block{}, nil

@@ -5,7 +5,6 @@ package iptables
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -93,21 +92,6 @@ func (t Tool) chains(ctx context.Context, table string) (names []string, err err
 
 // builtIn are the built-in chains, in the order of the kernel's hooks.
 var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
-
-// KubeTables returns those of the tables filter, mangle and nat that have chains with the prefix KUBE-. It
-// reads no rules.
-func (t Tool) KubeTables(ctx context.Context) (tables []string, err error) {
-	for _, table := range []string{"filter", "mangle", "nat"} {
-		chains, err := t.chains(ctx, table)
-		if err != nil {
-			return nil, fmt.Errorf("look which tables of %s have chains of Kubernetes: %w", t.Prefix, err)
-		}
-		if slices.ContainsFunc(chains, isKube) {
-			tables = append(tables, table)
-		}
-	}
-	return tables, nil
-}
 
 // count returns the approximate number of rules, and the number of KUBE- chains with the rules in them. For nft
 // it reads no rule: the kernel reports the use count of each chain.

@@ -154,7 +154,7 @@ func (t Tables) Leftovers(table string, ours func(ID) bool) (b Block, kept []str
 		case stays && len(t[id]) == 0:
 		case stays:
 			b.Whole = append(b.Whole, Chain{ID: id})
-			kept = append(kept, Kept(id, from))
+			kept = append(kept, fmt.Sprintf("keep %s, empty: a rule of %s leads to it", id, from.Chain))
 		case ours(id):
 			b.Remove = append(b.Remove, id)
 		default:
@@ -166,9 +166,4 @@ func (t Tables) Leftovers(table string, ours func(ID) bool) (b Block, kept []str
 		}
 	}
 	return b, kept
-}
-
-// Kept returns the message that chain id stays because a foreign rule of another chain leads to it.
-func Kept(id, from ID) string {
-	return fmt.Sprintf("keep %s, empty: a rule of %s leads to it", id, from.Chain)
 }

@@ -23,11 +23,11 @@ type Rules struct {
 	Ours func(iptables.ID) bool
 	Rank func(iptables.Chain) int // as in rules.Config
 
-	// Tables returns the tables that may have such rules, in the order in which they are swept.
-	Tables func(context.Context, iptables.Tool) ([]string, error)
+	// Tables may have such rules. They are swept in this order.
+	Tables []string
 
 	// Leftovers returns the block that removes the rules from a table, and descriptions of what stays. found
-	// has the chains of all Tables.
+	// has the chains of all Tables that have one of Ours.
 	Leftovers func(table string, found iptables.Tables) (removed iptables.Block, kept []string)
 }
 
@@ -76,11 +76,7 @@ func (r Rules) Elsewhere(ctx context.Context, tools []iptables.Tool, env frame.E
 
 // each is All for one family and backend.
 func (r Rules) each(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
-	tables, err := r.Tables(ctx, tool)
-	if err != nil || len(tables) == 0 {
-		return nil, err
-	}
-	found, err := tool.SaveIf(ctx, func(iptables.ID) bool { return true }, tables...)
+	found, err := tool.SaveIf(ctx, r.Ours, r.Tables...) // a table without a chain of ours has no rule that leads to one
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +87,7 @@ func (r Rules) each(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([
 	}
 	var gone []string
 	var all iptables.Plan
-	for _, table := range tables {
+	for _, table := range r.Tables {
 		removed, kept := r.Leftovers(table, found)
 		if removed.Empty() {
 			continue
