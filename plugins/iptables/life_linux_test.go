@@ -11,65 +11,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/sdktest"
 )
-
-// forwarded returns the first packet of s that an endpoint answers.
-func forwarded(t *testing.T, s sdktest.Scenario) sdktest.Packet {
-	t.Helper()
-	for _, p := range s.Packets {
-		if p.Want.Verdict == sdk.Forward && p.From.From != sdk.OnNode {
-			return p
-		}
-	}
-	t.Fatal("no packet of the scenario is forwarded")
-	return sdktest.Packet{}
-}
-
-// An established connection continues with the same endpoint when the tables are flushed and repaired, when the process
-// restarts, and while the dataplane drains. While Draining, the plugin reports the number of connections.
-func TestKernelConnectionsLast(t *testing.T) {
-	g := world(t)
-	onKernel(t, func(k kernel) {
-		s, _ := g.Place(scenario(k.T, "cluster-ip"))
-		p := k.start()
-		k.sync(p, s.Update(1))
-		k.role(p, sdk.Active)
-		stage, err := g.Open(k.Context(), p, s)
-		if err != nil {
-			k.Fatal(err)
-		}
-		defer stage.Close()
-		flow, err := stage.Dial(k.Context(), forwarded(k.T, s))
-		if err != nil {
-			k.Fatal(err)
-		}
-		first, err := flow.Ask(k.Context())
-		if err != nil {
-			k.Fatal(err)
-		}
-		same := func(when string) {
-			k.Helper()
-			if now, err := flow.Ask(k.Context()); err != nil || now != first {
-				k.Errorf("%s: %v answers, %v; before, %v answered", when, now, err, first)
-			}
-		}
-		k.flush()
-		same("while the tables are empty")
-		k.eventually("the tables are repaired", func() bool { return len(k.differences(s, sdk.Active)) == 0 })
-		same("after the tables were repaired")
-		p.die()
-		same("while no process runs")
-		p = k.start()
-		k.sync(p, s.Update(1))
-		same("with a new process")
-		k.role(p, sdk.Draining)
-		same("while it drains")
-		k.eventually("one connection is reported", func() bool { return p.Report().Flows == 1 })
-		flow.Close()
-		k.eventually("no connection is reported", func() bool { return p.Report().Flows == 0 })
-	})
-}
 
 func values(k kernel, paths ...string) string {
 	k.Helper()
@@ -92,41 +34,32 @@ func TestKernelGuardIsWrittenFirst(t *testing.T) {
 		guarded := func() bool {
 			return strings.Contains(k.run("iptables-"+string(k.backend), "-S", "INPUT"), localnetGuard)
 		}
-		first := filepath.Join(k.TempDir(), "first")
-		done := k.replaceRestore("cat " + sysctl.RouteLocalnet + " >>" + first + "; exec REAL \"$@\"")
+		file := filepath.Join(k.TempDir(), "routed")
+		undo := k.replaceRestore("cat " + sysctl.RouteLocalnet + " >>" + file + "; exec REAL \"$@\"")
 		k.sync(p, s.Update(1))
 		k.role(p, sdk.Active)
-		done()
-		if text, err := os.ReadFile(first); err != nil || !strings.Contains(string(text), "0") || strings.Contains(string(text), "1") || values(k, sysctl.RouteLocalnet) != "1" {
+		undo()
+		if text, err := os.ReadFile(file); err != nil || strings.Trim(string(text), "0\n") != "" || values(k, sysctl.RouteLocalnet) != "1" {
 			k.Errorf("route_localnet must be 0 during the first write and 1 after it: %q, %v", text, err)
 		}
-		for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
-			if role == sdk.Active {
-				k.sync(p, s.Update(1))
-			}
-			k.role(p, role)
-			if values(k, sysctl.RouteLocalnet) == "1" && !guarded() {
+		for _, role := range []sdk.Role{sdk.Draining, sdk.Standby, sdk.Active} {
+			if k.role(p, role); values(k, sysctl.RouteLocalnet) == "1" && !guarded() {
 				k.Errorf("in role %s the kernel routes 127.0.0.0/8 without the guard", role)
 			}
 		}
 		none := s.Node
 		none.NodePorts = nil
-		k.sync(p, sdk.Update{From: 1, To: 2, Node: &none})
-		if values(k, sysctl.RouteLocalnet) != "0" || guarded() {
-			k.Errorf("the node has no node ports, and route_localnet is %s", values(k, sysctl.RouteLocalnet))
+		for i, node := range []*sdk.Node{&none, &s.Node} {
+			k.sync(p, sdk.Update{From: uint64(i + 1), To: uint64(i + 2), Node: node})
+			if routed := values(k, sysctl.RouteLocalnet) == "1"; routed != (i == 1) || guarded() != routed {
+				k.Errorf("the node has node ports: %t, the kernel routes 127.0.0.0/8: %t, guarded: %t", i == 1, routed, guarded())
+			}
 		}
-		next := sdk.Update{From: 2, To: 3, Node: &s.Node}
-		k.sync(p, next)
-		if values(k, sysctl.RouteLocalnet) != "1" {
-			k.Fatal("the node has node ports again, but the kernel does not route 127.0.0.0/8")
-		}
-		file := filepath.Join(k.TempDir(), "routed")
-		undo := k.replaceRestore("cat " + sysctl.RouteLocalnet + " >>" + file + "; exec REAL \"$@\"")
-		defer undo()
+		defer k.replaceRestore("cat " + sysctl.RouteLocalnet + " >>" + file + "; exec REAL \"$@\"")()
 		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
 			k.Fatal(err)
 		}
-		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "1") {
+		if text, err := os.ReadFile(file); err != nil || strings.Trim(string(text), "0\n") != "" {
 			k.Errorf("Cleanup removes the guard while the kernel routes 127.0.0.0/8: %q, %v", text, err)
 		}
 	})

@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"math/rand/v2"
 	"net/netip"
 	"testing"
 
@@ -15,21 +14,20 @@ import (
 // After each block of a large load, however small the blocks are, no rule in the kernel jumps to a chain that does not
 // exist yet or any more. The fake refuses a block that breaks this.
 func TestNoRuleJumpsToAMissingChain(t *testing.T) {
-	random := rand.New(rand.NewPCG(5, 6))
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
 	b := onFake(t, sdk.IPv4, node)
 	b.Tool.Most = iptables.Limit{Chains: 10, Lines: 100}
-	all := make(map[sdk.Name]rules.Piece)
-	for range 160 {
-		svc := randomService(random)
-		for i := range random.IntN(40) {
-			svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(v4(10<<24|uint32(i)), 8080)})
+	all, none := make(map[sdk.Name]rules.Piece), make(map[sdk.Name]rules.Piece)
+	for i := range 160 {
+		svc := service(i, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+uint32(i*i)/7), uint16(80+i))},
+			sdk.Frontend{Kind: sdk.NodePort, Policy: sdk.Local, Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(30000+i))})
+		if svc.Cluster = endpoints(i % 40); i%3 == 0 {
+			svc.Affinity, svc.Local, svc.HealthPort = 1e9, svc.Cluster, uint16(40000+i)
 		}
-		all[svc.Name] = want(svc, node, false)
-	}
-	none := make(map[sdk.Name]rules.Piece, len(all))
-	for name := range all {
-		none[name] = rules.Piece{}
+		if i%11 == 0 {
+			svc.Frontends[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		}
+		all[svc.Name], none[svc.Name] = want(svc, node, false), rules.Piece{}
 	}
 	for _, pieces := range []map[sdk.Name]rules.Piece{all, none} {
 		b.fake.Blocks = 0

@@ -39,52 +39,10 @@ func (k kernel) replaceRestore(script string) (undo func()) {
 	return func() { k.Setenv("PATH", before) }
 }
 
-// refusingRestore is a script for replaceRestore that refuses an input line with TEXT.
-const refusingRestore = `input=$(cat)
-line=$(printf '%s\n' "$input" | grep -n -m1 -F -e 'TEXT' | cut -d: -f1)
-if [ -n "$line" ]; then echo "iptables-restore: line $line failed" >&2; exit 1; fi
-printf '%s\n' "$input" | exec REAL "$@"`
-
 func several(n int) sdktest.Scenario {
 	s := sdktest.Scenario{Node: sdk.Node{MasqueradeBit: 14}}
 	s.Services = cluster(n, func(i int) netip.Addr { return v4(base + uint32(i) + 1) })
 	return s
-}
-
-// A Service whose rules the kernel refuses is reported with the refused line, and keeps its previous rules. All other
-// Services are written.
-func TestKernelFailsARefusedService(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		for _, c := range []struct {
-			why, text string
-		}{
-			{"a rule of its chain", "--to-destination 10.180.0.5:8080"},
-			{"its entry in the tree", "-d 10.96.0.6/32 -p tcp -m tcp --dport 80 -m comment"},
-		} {
-			k.Run(c.why, func(t *testing.T) {
-				k := k.on(t)
-				k.flush()
-				s := several(20)
-				p := k.start()
-				undo := k.replaceRestore(strings.ReplaceAll(refusingRestore, "TEXT", c.text))
-				result, err := p.Sync(t.Context(), s.Update(1))
-				if err != nil || len(result.Failed) != 1 || result.Failed[0].Name != s.Services[5].Name {
-					t.Fatalf("failed: %v, %v; want only %s", result.Failed, err, s.Services[5].Name)
-				}
-				var refused *iptables.LineError
-				if !errors.As(result.Failed[0].Err, &refused) || !strings.Contains(refused.Line, c.text) {
-					t.Errorf("the error is %v, want one with the refused line", result.Failed[0].Err)
-				}
-				rest := s
-				rest.Services = append(append([]sdk.Service{}, s.Services[:5]...), s.Services[6:]...)
-				k.want(rest, sdk.Standby)
-
-				undo() // now sync it again
-				k.sync(p, sdk.Update{From: 1, To: 2, Set: s.Services[5:6]})
-				k.want(s, sdk.Standby)
-			})
-		}
-	})
 }
 
 // While another program holds the lock of the tables, the plugin reports that it waits. A call that is canceled ends
