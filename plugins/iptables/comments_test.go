@@ -39,6 +39,11 @@ func TestScenariosTraced(t *testing.T) {
 					t.Errorf("%s: %d chains without comments, %d with", of, len(few), len(all))
 				}
 				for id := range all {
+					for i, r := range few[id] { // chains of Services
+						if has := r.Comment() != ""; !isFixed(id) && rank(iptables.Chain{ID: id}) > 0 && has != (i == 0 && isList(id)) {
+							t.Errorf("without comments rule %d of %s is %q", i, id, r)
+						}
+					}
 					a, b := iptables.Join(few[id]), iptables.Join(all[id])
 					if !sameRules(id, a, b) || !sameRules(id, b, a) {
 						t.Errorf("%s: the rules differ in more than comments: without\n%swith\n%s", id, a, b)
@@ -54,43 +59,6 @@ func TestScenariosTraced(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// With comments, every rule of a Service's chains names the Service, and a rule that leads to an endpoint also names
-// the endpoint, in kube-proxy's format. Without comments, only the first rule of a list names the Service.
-func TestCommentsNameTheService(t *testing.T) {
-	s := scenario(t, "affinity")
-	svc := s.Services[0]
-	name, first, second := iptables.Label(svc.Name), svc.Cluster[0].Addr.String(), svc.Cluster[1].Addr.String()
-	found := make(map[string]int)
-	for _, c := range want(svc, s.Node, true).Chains {
-		for _, r := range iptables.Split(c.Text) {
-			found[r.Comment()]++
-		}
-	}
-	for text, times := range map[string]int{name: 6, name + " -> " + first: 2, name + " -> " + second: 2} {
-		if found[text] != times {
-			t.Errorf("%d rules have the comment %q, want %d; all comments: %v", found[text], text, times, found)
-		}
-		delete(found, text)
-	}
-	if len(found) > 0 {
-		t.Errorf("rules have the unexpected comments %v", found)
-	}
-	for comments, text := range map[bool]string{true: name + " cluster IP", false: ""} {
-		entries := want(svc, s.Node, comments).Entries
-		i := slices.IndexFunc(entries, func(e rules.Entry) bool { return e.In == servedAddrs })
-		if got := entries[i].Rule.Comment(); got != text {
-			t.Errorf("with comments %v, the ClusterIP's entry has the comment %q, want %q", comments, got, text)
-		}
-	}
-	for _, c := range want(svc, s.Node, false).Chains {
-		for i, r := range iptables.Split(c.Text) {
-			if says := r.Comment() != ""; says != (i == 0 && isList(c.ID)) {
-				t.Errorf("without comments rule %d of %s is %q", i, c.ID, r)
-			}
-		}
 	}
 }
 
@@ -112,7 +80,7 @@ func TestLongestComment(t *testing.T) {
 // Rules have comments up to a number of Services on the node and of endpoints in the Service.
 func TestCommentsOfFewServices(t *testing.T) {
 	f, _ := familyOf(sdk.IPv4)
-	small, big := stickyService(1), large(endpoints(fewEndpoints+1))
+	small, big := stickyService(1), large(fewEndpoints+1)
 	for _, step := range []struct {
 		services int
 		comments bool

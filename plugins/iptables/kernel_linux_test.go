@@ -181,9 +181,6 @@ func (k kernel) eventually(what string, ok func() bool) {
 	eventually.True(k, what, ok)
 }
 
-// on returns k for a subtest.
-func (k kernel) on(t *testing.T) kernel { return kernel{t, k.backend, k.dir} }
-
 // The kernel accepts the rules of every scenario and returns them unchanged. So a new process takes over the rules of
 // an old one without writing.
 func TestKernelAcceptsEveryScenario(t *testing.T) {

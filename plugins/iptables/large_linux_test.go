@@ -5,12 +5,10 @@ package iptables
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,45 +18,41 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// likeKubeProxy returns inputs of iptables-restore with the nat rules of kube-proxy for n Services with some endpoints
-// each. Each input has part Services.
-func likeKubeProxy(n, endpoints, part int) []string {
-	var pieces []string
-	for from := 0; from < n; from += part {
-		var chains, rules strings.Builder
-		for i := from; i < min(n, from+part); i++ {
-			name := sdk.Name{Namespace: "ns", Service: fmt.Sprint("s", i), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4}
-			comment := `-m comment --comment "` + iptables.Label(name)
-			svc := clusterChain(name)
-			fmt.Fprintf(&chains, ":%s - [0:0]\n", svc)
-			fmt.Fprintf(&rules, "-A KUBE-SERVICES -d %s/32 -p tcp %s cluster IP\" -m tcp --dport 80 -j %s\n", v4(base+uint32(i)), comment, svc)
-			for e := range endpoints {
-				ep := fmt.Sprintf("%s:8080", v4(10<<24|128<<16+uint32(i*endpoints+e)))
-				sep := "KUBE-SEP-" + iptables.Hash(iptables.Label(name)+"tcp"+ep)
-				fmt.Fprintf(&chains, ":%s - [0:0]\n", sep)
-				fmt.Fprintf(&rules, "-A %s %s -> %s\" -m statistic --mode random --probability 0.1 -j %s\n", svc, comment, ep, sep)
-				fmt.Fprintf(&rules, "-A %s -p tcp %s\" -m tcp -j DNAT --to-destination %s\n", sep, comment, ep)
-			}
+// largeKubeProxy writes the nat rules of a kube-proxy for many Services, and returns the number of Services.
+func (k kernel) largeKubeProxy() int {
+	k.Helper()
+	const n, endpoints = 300, 3
+	var chains, rules strings.Builder
+	for i := range n {
+		svc := service(i, sdk.Frontend{Addr: netip.AddrPortFrom(v4(base+uint32(i)), 80)})
+		comment, chain := `-m comment --comment "`+iptables.Label(svc.Name), clusterChain(svc.Name)
+		fmt.Fprintf(&chains, ":%s - [0:0]\n", chain)
+		fmt.Fprintf(&rules, "-A KUBE-SERVICES -d %s/32 -p tcp %s cluster IP\" -m tcp --dport 80 -j %s\n", svc.Frontends[0].Addr.Addr(), comment, chain)
+		for e := range endpoints {
+			ep := netip.AddrPortFrom(v4(10<<24|128<<16+uint32(i*endpoints+e)), 8080)
+			sep := endpointChain(svc.Name, ep)
+			fmt.Fprintf(&chains, ":%s - [0:0]\n", sep)
+			fmt.Fprintf(&rules, "-A %s %s -> %s\" -m statistic --mode random --probability 0.1 -j %s\n", chain, comment, ep, sep)
+			fmt.Fprintf(&rules, "-A %s -p tcp %s\" -m tcp -j DNAT --to-destination %s\n", sep, comment, ep)
 		}
-		pieces = append(pieces, "*nat\n"+chains.String()+rules.String()+"COMMIT\n")
 	}
-	return pieces
+	const jump = "-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n"
+	k.restore("*nat\n:KUBE-SERVICES - [0:0]\n" + chains.String() + jump + rules.String() + "COMMIT\n")
+	return n
 }
 
 // The rules of a kube-proxy in a large cluster are left on the node. Configure reads them only from the legacy backend,
-// to count them. The first update reads and replaces all of them, and reports progress meanwhile.
+// to count them. The first update reads and replaces all of them. Like Cleanup, it runs only programs that report
+// progress and end with the call.
 func TestKernelBesideALargeKubeProxy(t *testing.T) {
 	onKernel(t, func(k kernel) {
-		n := k.largeKubeProxy()
+		k.largeKubeProxy()
 		started := k.spyOnPrograms()
-
 		p := New(k.dir).(*plugin)
 		k.Cleanup(p.die) // otherwise it would continue to run during the test of the next backend, which records its programs
-		began := time.Now()
 		if _, err := p.Configure(k.Context(), sdk.Setup{}); err != nil {
 			k.Fatal(err)
 		}
-		took := time.Since(began)
 		if got := p.tools()[0].Backend; got != k.backend {
 			k.Errorf("the rules are in %s, and Configure chose %s", k.backend, got)
 		}
@@ -67,58 +61,36 @@ func TestKernelBesideALargeKubeProxy(t *testing.T) {
 				k.Errorf("Configure ran %s", line)
 			}
 		}
-
-		before, began := p.Report().Progress, time.Now()
-		s := scenario(k.T, "node-port")
-		k.role(p, sdk.Active)
-		if after := p.Report().Progress; after < before+7 {
-			k.Errorf("while it read, it reported progress %d times", after-before)
+		progresses := func(what string, f func()) {
+			before := p.Report().Progress
+			if f(); p.Report().Progress < before+7 {
+				k.Errorf("%s reported progress %d times", what, p.Report().Progress-before)
+			}
 		}
-		reading := time.Since(began)
+		s := scenario(k.T, "node-port")
+		progresses("SetRole", func() { k.role(p, sdk.Active) })
 		k.sync(p, s.Update(1))
 		k.want(s, sdk.Active)
-		k.Logf("%d Services: to begin took %v, to read %v, to replace %v", n, took, reading, time.Since(began)-reading)
-	})
-}
 
-// largeKubeProxy writes the rules of a kube-proxy for many Services, and returns the number of Services.
-func (k kernel) largeKubeProxy() int {
-	k.Helper()
-	const n, endpoints = 300, 3
-	k.restore("*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\nCOMMIT\n")
-	for _, part := range likeKubeProxy(n, endpoints, 500) {
-		k.restore(part)
-	}
-	return n
-}
-
-// Cleanup also reads large tables only by programs that report progress and end with the call.
-func TestKernelCleansUpAfterALargeKubeProxy(t *testing.T) {
-	onKernel(t, func(k kernel) {
+		k.flush()
 		n := k.largeKubeProxy()
-		started := k.spyOnPrograms()
-		p := New(k.dir).(*plugin)
-		k.Cleanup(p.die)
-
 		for _, dryRun := range []bool{true, false} {
-			before, began := p.Report().Progress, time.Now()
-			named, err := p.Cleanup(k.Context(), sdk.Leftovers{KubeProxy: true, DryRun: dryRun})
-			if err != nil || len(named) <= n {
-				k.Fatalf("dry run: %t: %d steps, %v", dryRun, len(named), err)
-			}
-			if after := p.Report().Progress; after < before+7 {
-				k.Errorf("Cleanup reported progress %d times", after-before)
-			}
-			k.Logf("%d Services: dry run %t took %v", n, dryRun, time.Since(began))
+			progresses("Cleanup", func() {
+				if named, err := p.Cleanup(k.Context(), sdk.Leftovers{KubeProxy: true, DryRun: dryRun}); err != nil || len(named) <= n {
+					k.Fatalf("dry run: %t: %d steps, %v", dryRun, len(named), err)
+				}
+			})
 		}
 		for _, line := range started() {
 			program, _, _ := strings.Cut(line, " ")
-			if !strings.HasSuffix(line, "--version") && !strings.HasSuffix(program, "-save") && !strings.HasSuffix(program, "-restore") {
-				k.Errorf("Cleanup ran %s", line)
+			if !strings.HasSuffix(line, "--version") && !strings.HasSuffix(program, "-save") && !strings.HasSuffix(program, "-restore") && !strings.Contains(line, " -S ") {
+				k.Errorf("the plugin ran %s", line)
 			}
 		}
-		if chains := k.tables(sdk.IPv4); slices.ContainsFunc(slices.Collect(maps.Keys(chains)), func(id iptables.ID) bool { return isOurs(id) }) {
-			k.Errorf("Cleanup left\n%v", chains)
+		for id := range k.tables(sdk.IPv4) {
+			if isOurs(id) {
+				k.Errorf("Cleanup left %s", id)
+			}
 		}
 	})
 }
@@ -136,21 +108,14 @@ func (k kernel) restore(text string) {
 // spyOnPrograms records, from now on, which iptables programs are started and with which arguments.
 func (k kernel) spyOnPrograms() (started func() []string) {
 	k.Helper()
-	dir := k.TempDir()
-	log := filepath.Join(dir, "started")
+	log := filepath.Join(k.TempDir(), "started")
+	var programs []string
 	for _, family := range []string{"iptables", "ip6tables"} {
 		for _, rest := range []string{"-nft", "-nft-save", "-nft-restore", "-legacy", "-legacy-save", "-legacy-restore"} {
-			real, err := exec.LookPath(family + rest)
-			if err != nil {
-				continue
-			}
-			script := fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\nexec %s \"$@\"\n", family+rest, log, real)
-			if err := os.WriteFile(filepath.Join(dir, family+rest), []byte(script), 0o755); err != nil {
-				k.Fatal(err)
-			}
+			programs = append(programs, family+rest)
 		}
 	}
-	k.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	k.replace(`echo NAME "$@" >>`+log+`; exec REAL "$@"`, programs...)
 	return func() []string {
 		text, err := os.ReadFile(log)
 		if err != nil {
@@ -174,7 +139,7 @@ func BenchmarkManyEndpoints(b *testing.B) {
 			if err := errors.Join(err, p.SetRole(b.Context(), sdk.Active)); err != nil {
 				b.Fatal(err)
 			}
-			svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
+			svc := large(0)
 			seconds := func(u sdk.Update, n int) float64 {
 				svc.Cluster = endpoints(n)
 				u.Set = []sdk.Service{svc}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -104,15 +103,15 @@ func FuzzRender(f *testing.F) {
 					t.Errorf("%s: %s reads back as\n%q, and was\n%q", family, id, back[id], rules)
 				}
 				for _, r := range back[id] {
-					checkRule(t, should, r)
+					checkRule(t, r)
 				}
 			}
 		}
 	})
 }
 
-// checkRule checks that a rule has exactly one target, which is a known one.
-func checkRule(t *testing.T, should iptables.Tables, r iptables.Rule) {
+// checkRule checks that a rule has exactly one target.
+func checkRule(t *testing.T, r iptables.Rule) {
 	t.Helper()
 	fields, err := r.Fields()
 	if err != nil {
@@ -130,11 +129,5 @@ func checkRule(t *testing.T, should iptables.Tables, r iptables.Rule) {
 	}
 	if targets != 1 {
 		t.Errorf("%d targets in %q", targets, r)
-	}
-	known := []string{"DNAT", "DROP", "REJECT", "MARK", "RETURN", "ACCEPT", "MASQUERADE", masquerade.Mark}
-	_, nat := should[iptables.ID{Table: "nat", Chain: r.Target()}]
-	_, filter := should[iptables.ID{Table: "filter", Chain: r.Target()}]
-	if !nat && !filter && !slices.Contains(known, r.Target()) && r.Target() != "-j" {
-		t.Errorf("the target of %q is neither known nor a chain", r)
 	}
 }

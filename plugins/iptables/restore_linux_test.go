@@ -19,24 +19,29 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// replaceRestore replaces iptables-restore by a shell script until undo is called. In the script, REAL is the path of the
-// program.
-func (k kernel) replaceRestore(script string) (undo func()) {
+// replace replaces programs by a shell script until undo is called. In the script, REAL is the path of the program, and
+// NAME its name.
+func (k kernel) replace(script string, programs ...string) (undo func()) {
 	k.Helper()
 	dir, before := k.TempDir(), os.Getenv("PATH")
-	for _, program := range []string{"iptables-", "ip6tables-"} {
-		name := program + string(k.backend) + "-restore"
+	for _, name := range programs {
 		real, err := exec.LookPath(name)
 		if err != nil {
-			k.Fatal(err)
+			continue // there is no such program to replace
 		}
-		text := "#!/bin/sh\n" + strings.ReplaceAll(script, "REAL", real) + "\n"
+		text := "#!/bin/sh\n" + strings.NewReplacer("REAL", real, "NAME", name).Replace(script) + "\n"
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			k.Fatal(err)
 		}
 	}
 	k.Setenv("PATH", dir+":"+before)
 	return func() { k.Setenv("PATH", before) }
+}
+
+// replaceRestore replaces iptables-restore.
+func (k kernel) replaceRestore(script string) (undo func()) {
+	k.Helper()
+	return k.replace(script, "iptables-"+string(k.backend)+"-restore", "ip6tables-"+string(k.backend)+"-restore")
 }
 
 func several(n int) sdktest.Scenario {

@@ -4,9 +4,6 @@ package iptables
 
 import (
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -96,21 +93,6 @@ func TestKernelBesideRulesThatOnlyNFTPrints(t *testing.T) {
 	})
 }
 
-// replace replaces one of the backend's programs by a script until the test ends. In the script, REAL is the path of
-// the program.
-func (k kernel) replace(program, script string) {
-	k.Helper()
-	real, err := exec.LookPath(program)
-	if err != nil {
-		k.Fatal(err)
-	}
-	dir := k.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"+strings.ReplaceAll(script, "REAL", real)+"\n"), 0o755); err != nil {
-		k.Fatal(err)
-	}
-	k.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-}
-
 // If iptables does not answer whether a jump exists, nothing is written to that chain, and a note names the chain.
 func TestKernelWritesNoUncertainJump(t *testing.T) {
 	onKernel(t, func(k kernel) {
@@ -121,7 +103,7 @@ func TestKernelWritesNoUncertainJump(t *testing.T) {
 		k.Cleanup(func() { k.run("nft", "flush", "ruleset") })
 		k.runOnce()
 		_, was := k.nftRules()
-		k.replace("iptables-nft", `case "$*" in *' -C PREROUTING '*) exit 4;; esac; exec REAL "$@"`)
+		k.replace(`case "$*" in *' -C PREROUTING '*) exit 4;; esac; exec REAL "$@"`, "iptables-nft")
 		notes := k.runOnce()
 		if _, now := k.nftRules(); !maps.Equal(now, was) {
 			k.Errorf("the jumps were %v and are %v", was, now)
@@ -138,7 +120,7 @@ func TestKernelRecognizesJumpPrintedDifferently(t *testing.T) {
 		k.runOnce()
 		program := "iptables-" + string(k.backend)
 		was := k.run(program, "-t", "nat", "-S", "PREROUTING")
-		k.replace(program+"-save", `REAL "$@" | sed 's/-m comment --comment "kubernetes service portals" -j/-m comment --text kubernetes -j/'`)
+		k.replace(`REAL "$@" | sed 's/-m comment --comment "kubernetes service portals" -j/-m comment --text kubernetes -j/'`, program+"-save")
 		k.runOnce()
 		if now := k.run(program, "-t", "nat", "-S", "PREROUTING"); now != was {
 			k.Errorf("the rules were\n%sand are\n%s", was, now)
