@@ -73,11 +73,9 @@ func (l Limit) Cut(chains []Chain) [][]Chain {
 
 // Cut divides a plan that is too large for one piece. Chains are written before the chains that lead to them,
 // so that no rule leads to a chain that does not exist yet. All chains to remove are emptied before the first
-// one is removed. The latter also holds for more than manyRemoved chains, because the time of
-// iptables-legacy-restore grows with the square of the chains that are not empty (33,000: 1.5 s of CPU time at
-// once, 0.6 s if emptied first).
+// one is removed.
 func (p Plan) Cut(limit Limit, rank func(Chain) int) []Plan {
-	if limit.holds(p) && !p.removes(manyRemoved) {
+	if limit.holds(p) {
 		return []Plan{p}
 	}
 	var all []Plan
@@ -107,13 +105,6 @@ func (p Plan) Cut(limit Limit, rank func(Chain) int) []Plan {
 		}
 	}
 	return all
-}
-
-// manyRemoved is the number of chains above which all are emptied before the first one is removed.
-const manyRemoved = 1000
-
-func (p Plan) removes(many int) bool {
-	return slices.ContainsFunc(p, func(b Block) bool { return len(b.Remove) > many })
 }
 
 // Write writes p, in pieces if it is large. One run of the program takes many pieces, each of which takes

@@ -4,26 +4,9 @@ package iptables
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 )
-
-// Cut empties many removed chains before it removes the first, also if all fit one piece.
-func TestManyAreEmptiedFirst(t *testing.T) {
-	b := Block{Table: "nat"}
-	for i := range manyRemoved + 1 {
-		b.Remove = append(b.Remove, inNat(fmt.Sprint("KUBE-SEP-", i)))
-	}
-	cut := Plan{b}.Cut(Limit{math.MaxInt, math.MaxInt}, byName)
-	if len(cut) != 2 || len(cut[0][0].Whole) != len(b.Remove) || len(cut[0][0].Remove) > 0 || len(cut[1][0].Remove) != len(b.Remove) {
-		t.Errorf("%d removed chains are in %d pieces", len(b.Remove), len(cut))
-	}
-	b.Remove = b.Remove[:manyRemoved]
-	if few := (Plan{b}).Cut(Limit{math.MaxInt, math.MaxInt}, byName); len(few) != 1 {
-		t.Errorf("%d removed chains are in %d pieces", len(b.Remove), len(few))
-	}
-}
 
 // No part that Limit.Cut returns exceeds the limit, except a single chain, and the chains keep their order.
 func TestLimitCut(t *testing.T) {
@@ -50,6 +33,3 @@ func TestLimitCut(t *testing.T) {
 }
 
 func inNat(chain string) ID { return ID{"nat", chain} }
-
-// byName is the same rank for all chains.
-func byName(Chain) int { return 0 }
