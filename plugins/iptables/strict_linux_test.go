@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/traffic"
@@ -43,13 +45,7 @@ func TestKernelHealthPort(t *testing.T) {
 			k.Fatal(err)
 		}
 		answers := func(port uint16, timeout time.Duration) bool {
-			ctx, cancel := context.WithTimeout(k.Context(), timeout)
-			defer cancel()
-			conn, err := host.Dial(ctx, "tcp", client, netip.AddrPortFrom(s.Node.Addrs[0], port))
-			if err == nil {
-				conn.Close()
-			}
-			return err == nil
+			return dialFrom(k, host, netip.AddrPortFrom(s.Node.Addrs[0], port), timeout)
 		}
 		program := "iptables-" + string(k.backend)
 		k.run(program, "-P", "INPUT", "DROP")
@@ -63,6 +59,69 @@ func TestKernelHealthPort(t *testing.T) {
 			k.Error("the health-check port does not answer, or another port does")
 		}
 	})
+}
+
+// Packets from outside to 127.0.0.0/8, which the kernel routes for node ports, do not reach listeners there
+// (CVE-2020-8558).
+func TestKernelGuardDropsMartians(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s, _ := g.Place(scenario(k.T, "node-port"))
+		p := k.start()
+		k.sync(p, s.Update(1))
+		k.role(p, sdk.Active)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			k.Fatal(err)
+		}
+		defer l.Close()
+		host, err := g.Host(client)
+		if err != nil {
+			k.Fatal(err)
+		}
+		err = host.Do(func() error { // send packets for 127.0.0.1 to the node
+			if err := os.WriteFile(sysctl.RouteLocalnet, []byte("1"), 0o644); err != nil {
+				return err
+			}
+			out, err := exec.Command("sh", "-c", `set -e
+				ip route del table local local 127.0.0.0/8 dev lo 2>/dev/null || true
+				ip route del table local local 127.0.0.1 dev lo 2>/dev/null || true
+				ip route replace 127.0.0.1/32 $(ip route show default | sed 's/^default//; s/ proto.*//')`).CombinedOutput()
+			if err != nil {
+				k.Errorf("%s", out)
+			}
+			return err
+		})
+		if err != nil {
+			k.Fatal(err)
+		}
+		k.eventually("the guard drops the client's packets", func() bool {
+			if dialFrom(k, host, l.Addr().(*net.TCPAddr).AddrPort(), time.Second) {
+				k.Error("a client outside reached 127.0.0.1")
+			}
+			packets := 0
+			for line := range strings.Lines(k.run("iptables-"+string(k.backend), "-t", "filter", "-nvxL", localnetGuard)) {
+				n := 0
+				_, _ = fmt.Sscan(line, &n) // other lines have no number
+				packets += n
+			}
+			return packets > 0
+		})
+		if err := dialFromNode(k.Context(), l.Addr().String()); err != nil {
+			k.Error("the node itself cannot call 127.0.0.1: ", err)
+		}
+	})
+}
+
+// dialFrom reports whether a connection from host to an address succeeds.
+func dialFrom(k kernel, host *netns.Host, to netip.AddrPort, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(k.Context(), timeout)
+	defer cancel()
+	conn, err := host.Dial(ctx, "tcp", client, to)
+	if err == nil {
+		conn.Close()
+	}
+	return err == nil
 }
 
 // A forwarded packet in conntrack state INVALID is dropped and counted, because its reply would be reset. A kernel with

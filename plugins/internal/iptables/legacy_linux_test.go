@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -57,6 +58,26 @@ func TestKernelCounts(t *testing.T) {
 		counted, err := tool.Counted(t.Context(), map[string]string{"KUBE-A": "reason", "NONE": "other"})
 		if want := map[string]uint64{"reason": 1}; err != nil || !maps.Equal(counted, want) {
 			t.Errorf("%s: counted packets %v, %v; want %v", backend, counted, err, want)
+		}
+	}
+}
+
+// Restore returns the line and the chain that the program or the kernel refuses. The block has no effect then.
+func TestKernelRefusedLine(t *testing.T) {
+	needsRoot(t)
+	for _, backend := range []Backend{NFT, Legacy} {
+		tool, err := Open(t.Context(), sdk.IPv4, backend)
+		if err != nil {
+			t.Skip("needs the backend: ", err)
+		}
+		b := Block{Table: "nat", Whole: []Chain{{ID: inNat("KUBE-A")}, {ID: inNat("KUBE-B"), Rules: []Rule{"-j KUBE-A", "-j REJECT"}}}} // REJECT is not for nat
+		line := new(LineError)
+		err = tool.Restore(t.Context(), Plan{b}.Script(backend))
+		if !errors.As(err, &line) || backend == NFT && *line != (LineError{inNat("KUBE-B"), "-A KUBE-B -j REJECT", line.Why}) {
+			t.Errorf("%s: %v", backend, err)
+		}
+		if tables, err := tool.Save(t.Context(), "nat"); err != nil || len(tables[inNat("KUBE-B")]) > 0 {
+			t.Errorf("%s: after the refused block there is %v, %v", backend, tables, err)
 		}
 	}
 }
