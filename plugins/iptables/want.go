@@ -101,8 +101,8 @@ func (r *render) addFrontend(svc sdk.Service, f sdk.Frontend) {
 	default:
 		return
 	}
-	if len(f.Sources) > 0 {
-		to = r.denySources(svc, f, to)
+	if len(f.Sources) > 0 { // without an endpoint packets from other sources are dropped, not rejected
+		to = r.addSources(svc, f, filter(sourcesChain(svc, f)), to, "-j "+denied)
 	}
 	r.addEntry(svc, f, unservedTree(f), rejectComment(svc, f, text), "-j", to)
 }
@@ -148,24 +148,17 @@ func (r *render) allowSources(svc sdk.Service, f sdk.Frontend) string {
 	if len(f.Sources) == 0 {
 		return target(svc, f)
 	}
-	id := nat(sourcesChain(svc, f))
-	var rules []iptables.Rule
-	for _, source := range f.Sources {
-		rules = append(rules, iptables.Words(iptables.From(source), "-j", target(svc, f)))
-	}
-	r.addChain(svc, id, rules...)
-	return id.Chain
+	return r.addSources(svc, f, nat(sourcesChain(svc, f)), target(svc, f))
 }
 
-// denySources returns a filter chain for an f that has source ranges and no endpoint: packets from these ranges
-// continue in the chain allowed, all others are dropped.
-func (r *render) denySources(svc sdk.Service, f sdk.Frontend, allowed string) string {
-	id := filter(sourcesChain(svc, f))
+// addSources adds a chain in which packets from the source ranges of f continue in the chain allowed, and then
+// the other rules. It returns the chain's name.
+func (r *render) addSources(svc sdk.Service, f sdk.Frontend, id iptables.ID, allowed string, others ...iptables.Rule) string {
 	var rules []iptables.Rule
 	for _, source := range f.Sources {
 		rules = append(rules, iptables.Words(iptables.From(source), "-j", allowed))
 	}
-	r.addChain(svc, id, append(rules, iptables.Words("-j", denied))...)
+	r.addChain(svc, id, append(rules, others...)...)
 	return id.Chain
 }
 
@@ -228,16 +221,11 @@ func (r *render) masqueradeRules(svc sdk.Service, policy sdk.Policy) []iptables.
 	var rules []iptables.Rule
 	for _, f := range svc.Frontends {
 		if !f.External() && f.Policy == policy {
-			rules = append(rules, iptables.Words(frontendMatch(svc, f), "-j", markNotPod))
+			p := svc.Name.Protocol.String()
+			rules = append(rules, iptables.Words("-d", f.Addr.Addr(), "-p", p, "-m", p, "--dport", f.Addr.Port(), "-j", markNotPod))
 		}
 	}
 	return rules
-}
-
-// frontendMatch returns the match on packets that are sent to f.
-func frontendMatch(svc sdk.Service, f sdk.Frontend) iptables.Rule {
-	p := svc.Name.Protocol.String()
-	return iptables.Words("-d", f.Addr.Addr(), "-p", p, "-m", p, "--dport", f.Addr.Port())
 }
 
 // longestName is the maximum length of an interface name in the kernel (IFNAMSIZ without the trailing zero).

@@ -82,16 +82,11 @@ func (p Plan) Cut(limit Limit, rank func(Chain) int) []Plan {
 	for _, b := range p {
 		chains := slices.Clone(b.Whole)
 		slices.SortStableFunc(chains, func(x, y Chain) int { return cmp.Compare(rank(x), rank(y)) })
-		parts := limit.Cut(chains)
-		for _, part := range parts[:max(0, len(parts)-1)] {
+		for _, part := range limit.Cut(chains) {
 			all = append(all, Plan{{Table: b.Table, Whole: part}})
 		}
-		last := Block{Table: b.Table, Delete: b.Delete, Insert: b.Insert}
-		if len(parts) > 0 {
-			last.Whole = parts[len(parts)-1]
-		}
-		if !last.Empty() {
-			all = append(all, Plan{last})
+		if jumps := (Block{Table: b.Table, Delete: b.Delete, Insert: b.Insert}); !jumps.Empty() {
+			all = append(all, Plan{jumps})
 		}
 		for part := range slices.Chunk(b.Remove, limit.Chains) {
 			emptied := Block{Table: b.Table}
