@@ -96,33 +96,26 @@ var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"
 // count returns the approximate number of rules, and the number of KUBE- chains with the rules in them. For nft
 // it reads no rule: the kernel reports the use count of each chain.
 func (t Tool) count(ctx context.Context) (rules, kube int, err error) {
-	sizes := make(map[ID]int)
-	if t.Backend == NFT {
-		uses, err := t.Uses(ctx)
-		if err != nil {
-			return 0, 0, err
-		}
-		for id, use := range uses {
-			if slices.Contains([]string{"filter", "nat", "mangle"}, id.Table) {
-				sizes[id] = int(use)
-			}
-		}
-	} else {
-		tables, err := t.SaveIf(ctx, func(ID) bool { return true }, legacyTables(t.Family)...)
-		if err != nil {
-			return 0, 0, err
-		}
-		for id, all := range tables {
-			sizes[id] = len(all)
-		}
-	}
-	for id, n := range sizes {
+	add := func(id ID, n int) {
 		rules += n
 		if isKube(id.Chain) {
 			kube += 1 + n
 		}
 	}
-	return rules, kube, nil
+	if t.Backend == NFT {
+		uses, err := t.Uses(ctx)
+		for id, use := range uses {
+			if slices.Contains([]string{"filter", "nat", "mangle"}, id.Table) {
+				add(id, int(use))
+			}
+		}
+		return rules, kube, err
+	}
+	tables, err := t.SaveIf(ctx, func(ID) bool { return true }, legacyTables(t.Family)...)
+	for id, all := range tables {
+		add(id, len(all))
+	}
+	return rules, kube, err
 }
 
 func isKube(chain string) bool {

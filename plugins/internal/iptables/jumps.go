@@ -5,6 +5,8 @@ package iptables
 import (
 	"fmt"
 	"maps"
+	"math/bits"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,12 +66,12 @@ func readJumps(lines string) map[Jump]Rule {
 	for line := range strings.Lines(lines) {
 		table, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		chains, rule, _ := strings.Cut(rest, " ")
-		plain, ok := Rule(rule).plain()
-		if !ok {
+		if rule == "" {
 			continue // an empty line
 		}
+		listed := Rule(strings.TrimSpace(rule))
 		for chain := range strings.SplitSeq(chains, ",") {
-			all[Jump{ID{table, chain}, plain}] = Rule(strings.TrimSpace(rule))
+			all[Jump{ID{table, chain}, listed.plain()}] = listed
 		}
 	}
 	return all
@@ -77,50 +79,25 @@ func readJumps(lines string) map[Jump]Rule {
 
 // Listed reports whether j is in jumpLines. The order of matches does not matter. Any other rule that leads to
 // a chain of ours is foreign.
-func (j Jump) Listed() bool {
-	plain, ok := j.Rule.plain()
-	return ok && jumps[Jump{j.At, plain}] != ""
-}
+func (j Jump) Listed() bool { return jumps[Jump{j.At, j.Rule.plain()}] != "" }
 
-// plain returns a rule of matches and a target in a normal form: the matches are sorted, and a mark of one bit
-// is replaced by the word BIT. It is not ok for a rule with anything else, such as an address.
-func (r Rule) plain() (Rule, bool) {
-	var matches []string
-	target, before := "", ""
-	for word := range r.All() {
-		switch last := len(matches) - 1; {
-		case target == "-j":
-			target = word
-		case target != "":
-			return "", false
-		case before == "--comment":
-			matches[last] += " " + quote(word)
-		case word == "-j":
-			target = word
-		case word == "-m":
-			matches = append(matches, word)
-		case last < 0, before != "-m" && strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--"):
-			return "", false
-		case before == "--mark" && isOneBit(word):
-			matches[last] += " BIT"
-		default:
-			matches[last] += " " + word
+// plain returns a rule in a normal form: the matches are sorted, and a mark of one bit is replaced by the word
+// BIT. Two rules with the same normal form have the same matches and target.
+func (r Rule) plain() Rule {
+	text := bitMark.ReplaceAllStringFunc(string(r), func(mark string) string {
+		value, mask, _ := strings.Cut(strings.TrimPrefix(mark, "--mark "), "/")
+		if n, err := strconv.ParseUint(value, 0, 32); err == nil && value == mask && bits.OnesCount64(n) == 1 {
+			return "--mark BIT"
 		}
-		before = word
-	}
-	if target == "" || target == "-j" {
-		return "", false
-	}
+		return mark
+	})
+	i := max(0, strings.LastIndex(text, "-j "))
+	matches := strings.Split(" "+strings.TrimSpace(text[:i]), " -m ")
 	slices.Sort(matches)
-	return Rule(strings.Join(append(matches, "-j", target), " ")), true
+	return Rule(strings.Join(matches, " -m ") + " " + text[i:])
 }
 
-// isOneBit reports whether a mark has the form of one bit as value and mask, or is the word BIT.
-func isOneBit(mark string) bool {
-	value, mask, _ := strings.Cut(mark, "/")
-	n, err := strconv.ParseUint(value, 0, 32)
-	return mark == "BIT" || err == nil && value == mask && n != 0 && n&(n-1) == 0
-}
+var bitMark = regexp.MustCompile(`--mark \S+`)
 
 // Held returns the chains reported by ours to which foreign rules lead, each with the first chain that has such
 // a rule. They cannot be removed, only emptied.

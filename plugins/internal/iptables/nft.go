@@ -68,28 +68,15 @@ func (t Tool) Foreign(tables ...string) (s Generation, err error) {
 }
 
 // Uses returns, for each chain of nf_tables in the family, the number of its rules plus the number of rules
-// that lead to it. While another process changes chains, the kernel may skip some in a dump, so Uses repeats it
-// until the generation is the same before and after.
-func (t Tool) Uses(ctx context.Context) (uses map[ID]uint32, err error) {
-	err = withNFT(ctx, func(ctx context.Context, conn *nftnl.Conn) error {
-		for range 10 {
-			before, err := conn.Generation(ctx)
-			if err != nil {
-				return err
-			}
-			chains, err := conn.Chains(ctx, nftFamilies[t.Family])
-			if err != nil {
-				return err
-			}
-			if after, err := conn.Generation(ctx); err == nil && after == before {
-				uses = make(map[ID]uint32, len(chains))
-				for _, c := range chains {
-					uses[ID{c.Table, c.Name}] = c.Use
-				}
-				return nil
-			}
+// that lead to it.
+func (t Tool) Uses(ctx context.Context) (map[ID]uint32, error) {
+	uses := make(map[ID]uint32)
+	err := withNFT(ctx, func(ctx context.Context, conn *nftnl.Conn) error {
+		chains, err := conn.Chains(ctx, nftFamilies[t.Family])
+		for _, c := range chains {
+			uses[ID{c.Table, c.Name}] = c.Use
 		}
-		return errors.New("they changed during each of ten listings")
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the chains of nf_tables: %w", err)

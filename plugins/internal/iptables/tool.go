@@ -239,7 +239,7 @@ func (t Tool) recognize(ctx context.Context, tables Tables) error {
 	for j, rule := range jumps {
 		leads := func(r Rule) bool { return r.Target() == rule.Target() && !(Jump{j.At, r}).Listed() }
 		at := slices.IndexFunc(tables[j.At], leads)
-		if at < 0 || slices.ContainsFunc(tables[j.At], func(r Rule) bool { p, _ := r.plain(); return p == j.Rule }) {
+		if at < 0 || slices.ContainsFunc(tables[j.At], func(r Rule) bool { return r.plain() == j.Rule }) {
 			continue
 		}
 		switch has, err := t.findListed(ctx, j.At, rule); {
