@@ -85,22 +85,17 @@ func (t Tool) Restore(ctx context.Context, s *Script) error {
 	if t.Kernel != nil && !s.Empty() {
 		return t.Kernel.Restore(ctx, s)
 	}
-	return t.restore(ctx, s, "--noflush", "-w", lockWait)
+	return t.restore(ctx, s)
 }
 
 // Test returns the error that Restore would return, and changes nothing.
-func (t Tool) Test(ctx context.Context, s *Script) error {
-	return t.restore(ctx, s, "--noflush", "-w", lockWait, "--test")
-}
+func (t Tool) Test(ctx context.Context, s *Script) error { return t.restore(ctx, s, "--test") }
 
-func (t Tool) restore(ctx context.Context, s *Script, args ...string) error {
-	if s.err != nil {
+func (t Tool) restore(ctx context.Context, s *Script, more ...string) error {
+	if s.err != nil || s.Empty() {
 		return s.err
 	}
-	if s.Empty() {
-		return nil
-	}
-	_, stderr, err := t.run(ctx, t.program("restore"), s.text.Bytes(), args...)
+	_, stderr, err := t.run(ctx, t.program("restore"), s.text.Bytes(), append([]string{"--noflush", "-w", lockWait}, more...)...)
 	if err == nil {
 		return nil
 	}
@@ -310,10 +305,7 @@ func failingLine(stderr string) int {
 	if m == nil {
 		return 0
 	}
-	n, err := strconv.Atoi(m[1])
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.Atoi(m[1]) // it has only digits
 	return n
 }
 
