@@ -3,11 +3,16 @@
 package relay
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 )
 
@@ -26,4 +31,24 @@ func (m withLoopback) Run() int {
 		_ = netlink.LinkSetUp(lo) // without root it is the machine's, which is up
 	}
 	return m.M.Run()
+}
+
+// asRelay is an environment variable that makes the test program a relay. Its value is the address at which it listens, and
+// the endpoint.
+const asRelay = "POINTSMAN_TEST_RELAY"
+
+// beRelay serves until the end of standard input.
+func beRelay(words string) int {
+	front, back, _ := strings.Cut(words, " ")
+	r := New()
+	defer r.Stop()
+	web := svc("web", "cluster-ip "+front, back)
+	s, err := r.Listen(context.Background(), sdk.TCP, web.Frontends[0].Addr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	s.Serve(&Target{NewService(web), web.Frontends[0]})
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
 }

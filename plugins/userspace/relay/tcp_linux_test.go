@@ -3,14 +3,12 @@
 package relay
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,7 +25,8 @@ import (
 func TestSilentEndpoint(t *testing.T) {
 	front, back := at(1, 8000), at(3, 8000)
 	endpoint(t, back, nil)
-	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))+" "+back))
+	silentAt(t, at(2, 8000))
+	s := serve(t, svc("web", "cluster-ip "+front, at(2, 8000)+" "+back))
 	for range 2 { // the round robin begins with the silent endpoint once
 		if got, err := ask(front); got != back {
 			t.Fatalf("%q, %v", got, err)
@@ -63,7 +62,8 @@ func TestOnlyEndpoint(t *testing.T) {
 // A connection counts as open while the relay tries endpoints for it, until its client resets it.
 func TestConnectionWithoutEndpoint(t *testing.T) {
 	front := at(1, 8000)
-	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))))
+	silentAt(t, at(2, 8000))
+	s := serve(t, svc("web", "cluster-ip "+front, at(2, 8000)))
 	c := dial(t, front)
 	fmt.Fprint(c, "x")
 	c.CloseWrite() // does not end it
@@ -119,66 +119,7 @@ func TestResetAfterHalfClose(t *testing.T) {
 	s.carries(0)
 }
 
-// A client that does not read stops the endpoint that writes. It gets all bytes when it reads.
-func TestSlowReader(t *testing.T) {
-	for _, chunk := range []int{1000, 100_000} {
-		t.Run(fmt.Sprintf("chunks of %d", chunk), func(t *testing.T) { slowReader(t, chunk) })
-	}
-}
-
-func slowReader(t *testing.T, chunk int) {
-	const size = 48 << 20 // more than all sockets on the way hold
-	front, back := at(1, 8000), at(2, 8000)
-	text := bytes.Repeat([]byte("0123456789abcdef"), size/16)
-	written := make(chan int, 10) // the relay connects again if the first connection took too long
-	stopped := make(chan int, 1)
-	endpoint(t, back, func(c *net.TCPConn) {
-		n := 0
-		for next := range slices.Chunk(text, chunk) {
-			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // the client is not reading if this expires
-			m, err := c.Write(next)
-			if n += m; err == nil {
-				continue
-			}
-			select {
-			case stopped <- n:
-			default:
-			}
-			_ = c.SetWriteDeadline(time.Now().Add(relaytest.Timeout))
-			m, err = c.Write(next[m:])
-			if n += m; err != nil {
-				break
-			}
-		}
-		select {
-		case stopped <- n:
-		default:
-		}
-		written <- n
-	})
-	serve(t, svc("web", "cluster-ip "+front, back))
-	c := dial(t, front)
-	if n := <-stopped; n == size {
-		t.Error("the endpoint could write everything before the client read")
-	}
-	got, err := io.ReadAll(c)
-	n := <-written
-	for n != size && len(written) > 0 {
-		n = <-written
-	}
-	if err != nil || n != size || !bytes.Equal(got, text) {
-		t.Errorf("of %d bytes %d were written and %d read (%v), same: %v", size, n, len(got), err, bytes.Equal(got, text))
-	}
-}
-
-// silent starts an endpoint that neither accepts nor refuses, because its backlog is full, and returns its address.
-func silent(t *testing.T, addr string) string {
-	t.Helper()
-	silentAt(t, addr)
-	return addr
-}
-
-// silentAt starts a silent endpoint and returns its socket.
+// silentAt starts an endpoint that neither accepts nor refuses, because its backlog is full, and returns its socket.
 func silentAt(t *testing.T, addr string) (fd int) {
 	t.Helper()
 	domain, at := sockaddr(addrPortOf(addr))
@@ -223,7 +164,21 @@ func TestOutOfDescriptors(t *testing.T) {
 	endpoint(t, back, echo)
 	cmd := exec.Command("prlimit", "--nofile="+strconv.Itoa(few)+":"+strconv.Itoa(few), self)
 	cmd.Env = append(os.Environ(), asRelay+"="+front+" "+back)
-	startRelay(t, cmd, front)
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stdin.Close(); _ = cmd.Wait() })
+	eventually(t, func() error {
+		c, err := net.Dial("tcp", front)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
 	var all []*net.TCPConn
 	for range few {
 		all = append(all, dial(t, front))

@@ -11,10 +11,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
-
-	"github.com/pointsman/pointsman/sdk"
+	"time"
 )
 
 // A client or endpoint that has closed its side still receives.
@@ -114,35 +112,24 @@ func TestBulk(t *testing.T) {
 
 func sameSum(a, b hash.Hash) bool { return bytes.Equal(a.Sum(nil), b.Sum(nil)) }
 
-// If an endpoint refuses, the next one is tried.
+// If an endpoint refuses, the next one is tried. With affinity the client keeps that one.
 func TestNextEndpoint(t *testing.T) {
-	front, back := at(1, 8000), at(3, 8000)
-	endpoint(t, back, nil)
-	s := serve(t, svc("web", "cluster-ip "+front, at(2, 8000)+" "+back))
-	for range 10 {
-		if got, err := ask(front); got != back {
-			t.Fatalf("%q, %v", got, err)
-		}
-	}
-	if s.Counters.DialErrors.Load() == 0 {
-		t.Error("the endpoint that refuses was never tried")
-	}
-}
-
-// With affinity, clients of an endpoint that fails keep the next one.
-func TestAffinityAfterFailure(t *testing.T) {
-	front, back := at(1, 8000), at(3, 8000)
-	endpoint(t, back, nil)
-	web := svc("web", "cluster-ip "+front, at(2, 8000)+" "+back)
-	web.Affinity = 1 << 40
-	s := serve(t, web)
-	for range 10 {
-		if got, err := ask(front); got != back {
-			t.Fatalf("%q, %v", got, err)
-		}
-	}
-	if n := s.Counters.DialErrors.Load(); n > 1 {
-		t.Errorf("the endpoint that fails was tried %d times", n)
+	for _, affinity := range []time.Duration{0, time.Hour} {
+		t.Run(affinity.String(), func(t *testing.T) {
+			front, back := at(1, 8000), at(3, 8000)
+			endpoint(t, back, nil)
+			web := svc("web", "cluster-ip "+front, at(2, 8000)+" "+back)
+			web.Affinity = affinity
+			s := serve(t, web)
+			for range 10 {
+				if got, err := ask(front); got != back {
+					t.Fatalf("%q, %v", got, err)
+				}
+			}
+			if n := s.Counters.DialErrors.Load(); affinity == 0 && n == 0 || affinity > 0 && n > 1 {
+				t.Errorf("the endpoint that refuses was tried %d times", n)
+			}
+		})
 	}
 }
 
@@ -167,39 +154,6 @@ func TestClientWithoutRoute(t *testing.T) {
 	}
 	s.set(svc("web", "load-balancer "+front, back))
 	finds(t, front, back)
-}
-
-// If a Socket alternates between two Services, no client is refused.
-func TestSwitch(t *testing.T) {
-	front := at(1, 8000)
-	a, b := at(2, 8000), at(3, 8000)
-	endpoint(t, a, nil)
-	endpoint(t, b, nil)
-	s := serve(t, svc("a", "cluster-ip "+front, a))
-	s.set(svc("b", "", b))
-	socket := s.sockets[listen{sdk.TCP, addrPortOf(front)}]
-	targets := make([]*Target, 2)
-	for i, svc := range []sdk.Service{svc("a", "cluster-ip "+front, a), svc("b", "cluster-ip "+front, b)} {
-		targets[i] = &Target{s.services[svc.Name], svc.Frontends[0]}
-	}
-	var stop atomic.Bool
-	var clients sync.WaitGroup
-	for range 4 {
-		clients.Go(func() {
-			for !stop.Load() {
-				if _, err := ask(front); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for i := range 50 {
-		socket.Serve(targets[1-i%2])
-		finds(t, front, []string{b, a}[i%2])
-	}
-	stop.Store(true)
-	clients.Wait()
 }
 
 // Established connections outlive their endpoint, their Service and their Socket. Stop closes them, and the Relay can be used
@@ -236,23 +190,4 @@ func TestEstablished(t *testing.T) {
 	lives("after Stop")
 	c.Close()
 	s.carries(0)
-}
-
-// TestIPv6 uses the only IPv6 address that every machine has.
-func TestIPv6(t *testing.T) {
-	l, err := net.Listen("tcp6", "[::1]:0")
-	if err != nil {
-		t.Skip("needs IPv6: ", err)
-	}
-	front := l.Addr().String()
-	l.Close()
-	back, err := net.Listen("tcp6", "[::1]:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := back.Addr().String()
-	back.Close()
-	endpoint(t, addr, nil)
-	serve(t, svc("web", "cluster-ip "+front, addr))
-	finds(t, front, addr)
 }

@@ -36,25 +36,6 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestDatagramsIPv6 uses the only IPv6 address that every machine has.
-func TestDatagramsIPv6(t *testing.T) {
-	var free []string
-	for range 2 {
-		conn, err := net.ListenPacket("udp6", "[::1]:0")
-		if err != nil {
-			t.Skip("needs IPv6: ", err)
-		}
-		free = append(free, conn.LocalAddr().String())
-		conn.Close()
-	}
-	front, back := free[0], free[1]
-	relaytest.UDPEndpoint(t, back)
-	serve(t, udp(svc("dns", "cluster-ip "+front, back)))
-	if name := relaytest.AskUDP(t, relaytest.UDPClient(t, front), "x"); name != back {
-		t.Errorf("the endpoint is %s", name)
-	}
-}
-
 // A flow moves to another endpoint if its endpoint no longer serves. It stays while its endpoint serves without being ready, or
 // while the Service has no endpoint.
 func TestFlowFollowsEndpoints(t *testing.T) {
