@@ -11,30 +11,15 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/sdktest"
-	programs "github.com/pointsman/pointsman/test/built"
+	"github.com/pointsman/pointsman/test/built"
 )
-
-// built builds the plugin and returns its path.
-func built(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := programs.Into(dir, "", "./plugins/userspace/pointsman-dataplane-userspace"); err != nil {
-		t.Skipf("needs go to build the plugin: %v", err)
-	}
-	return filepath.Join(dir, "pointsman-dataplane-userspace")
-}
-
-// TestBinaryConforms runs the conformance suite with the real binary.
-func TestBinaryConforms(t *testing.T) {
-	s := sdktest.Binary(built(t))
-	s.Options = []byte(`{"redirect": "never", "udpIdleTimeout": "1m"}`)
-	sdktest.Conform(t, s)
-}
 
 // A process that may not write rules uses the way without rules, and reports its limits.
 func TestWithoutPrivileges(t *testing.T) {
-	path := built(t)
+	path := filepath.Join(t.TempDir(), "pointsman-dataplane-userspace")
+	if err := built.Into(filepath.Dir(path), "", "./plugins/userspace/pointsman-dataplane-userspace"); err != nil {
+		t.Skipf("needs go to build the plugin: %v", err)
+	}
 	for dir := filepath.Dir(path); dir != filepath.Clean(os.TempDir()); dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil { // so that another user can start it
 			t.Fatal(err)

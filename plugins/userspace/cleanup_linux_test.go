@@ -4,7 +4,6 @@ package userspace
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,29 +15,19 @@ import (
 
 // Kernel parameters are set in Active, and restored by Cleanup.
 func TestKernelLimits(t *testing.T) {
-	const path = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
-	value := func() string {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Skip("needs conntrack: ", err)
-		}
-		return strings.TrimSpace(string(data))
-	}
 	onNode(t, func(n node) {
-		before := value()
-		facts := n.facts()
-		facts.Conntrack.TCPCloseWaitTimeout = 77 * time.Second
-		n.must(sdk.Update{Full: true, Node: facts})
-		if got := value(); got != before {
-			n.Errorf("in standby the limit is %s", got)
+		value := func() string {
+			return n.kernel.run("sysctl", "-n", "net.netfilter.nf_conntrack_tcp_timeout_close_wait")
 		}
-		n.role(sdk.Active)
-		if got := value(); got != "77" {
+		n.serve()
+		before, facts := value(), n.facts()
+		facts.Conntrack.TCPCloseWaitTimeout = 77 * time.Second
+		n.must(sdk.Update{Node: facts})
+		if got := value(); got != "77\n" {
 			n.Errorf("the limit is %s", got)
 		}
-		names, err := n.Cleanup(n.Context(), sdk.Leftovers{})
-		if got := value(); err != nil || got != before || !slices.ContainsFunc(names, func(s string) bool { return strings.Contains(s, path) }) {
-			n.Errorf("after cleaning up %q (%v) the limit is %s", names, err, got)
+		if names, err := n.Cleanup(n.Context(), sdk.Leftovers{}); err != nil || value() != before {
+			n.Errorf("after cleaning up %q (%v) the limit is %s", names, err, value())
 		}
 	})
 }
@@ -46,21 +35,16 @@ func TestKernelLimits(t *testing.T) {
 // Cleanup with KubeProxy removes the rules of kube-proxy's userspace mode, and nothing else. A dry run only describes them.
 func TestKernelLeftovers(t *testing.T) {
 	onNode(t, func(n node) {
-		program := "iptables-" + string(n.kernel.backend)
-		for _, words := range []string{
-			"-t nat -N KUBE-PORTALS-CONTAINER", "-t nat -N KUBE-PORTALS-HOST", "-t nat -N KUBE-NODEPORT-CONTAINER",
-			"-t nat -N KUBE-NODEPORT-HOST", "-t filter -N KUBE-NODEPORT-NON-LOCAL",
-			"-t nat -A KUBE-PORTALS-CONTAINER -d 10.96.0.1/32 -p tcp --dport 443 -j REDIRECT --to-ports 40123",
-			"-t nat -A PREROUTING -d 203.0.113.1/32 -j RETURN",
-		} {
-			n.kernel.run(program, strings.Fields(words)...)
-		}
 		n.kernel.run("sh", "-c", strings.ReplaceAll(`set -e
+			for chain in PORTALS-CONTAINER PORTALS-HOST NODEPORT-CONTAINER NODEPORT-HOST; do PROGRAM -t nat -N KUBE-$chain; done
+			PROGRAM -N KUBE-NODEPORT-NON-LOCAL
+			PROGRAM -t nat -A KUBE-PORTALS-CONTAINER -d 10.96.0.1/32 -p tcp --dport 443 -j REDIRECT --to-ports 40123
+			PROGRAM -t nat -A PREROUTING -d 203.0.113.1/32 -j RETURN
 			PROGRAM -t nat -A PREROUTING -m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j KUBE-PORTALS-CONTAINER
 			PROGRAM -t nat -A OUTPUT -m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j KUBE-PORTALS-HOST
 			PROGRAM -t nat -A PREROUTING -m addrtype --dst-type LOCAL -m comment --comment "handle service NodePorts; NOTE: this must be the last rule in the chain" -j KUBE-NODEPORT-CONTAINER
 			PROGRAM -t nat -A OUTPUT -m addrtype --dst-type LOCAL -m comment --comment "handle service NodePorts; NOTE: this must be the last rule in the chain" -j KUBE-NODEPORT-HOST
-			PROGRAM -t filter -A INPUT -m comment --comment "Ensure that non-local NodePort traffic can flow" -j KUBE-NODEPORT-NON-LOCAL`, "PROGRAM", program+" -w"))
+			PROGRAM -t filter -A INPUT -m comment --comment "Ensure that non-local NodePort traffic can flow" -j KUBE-NODEPORT-NON-LOCAL`, "PROGRAM", "iptables-"+string(n.kernel.backend)+" -w"))
 		clean := func(l sdk.Leftovers) []string {
 			n.Helper()
 			names, err := n.Cleanup(n.Context(), l)
@@ -90,20 +74,6 @@ func TestKernelLeftovers(t *testing.T) {
 	})
 }
 
-// saved returns all rules.
-func (k kernel) saved() string {
-	k.Helper()
-	var all strings.Builder
-	for _, table := range []string{"nat", "filter"} {
-		for line := range strings.Lines(k.run("iptables-"+string(k.backend)+"-save", "-t", table)) {
-			if line[0] == '-' {
-				all.WriteString(line)
-			}
-		}
-	}
-	return all.String()
-}
-
 // If the backend changed while no process ran, a new process removes the rules of the former backend, which redirect packets
 // to ports where nothing listens.
 func TestKernelBackendChange(t *testing.T) {
@@ -115,7 +85,6 @@ func TestKernelBackendChange(t *testing.T) {
 		if _, err := iptables.Open(k.Context(), sdk.IPv4, former.backend); err != nil {
 			k.Skip("needs both backends: ", err)
 		}
-		former.flush()
 		k.Cleanup(former.flush)
 		for _, k := range []kernel{former, k} {
 			p := newPlugin(k.dir)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/test/field"
 )
 
 // Node ports are served at the addresses that the node has now, except those that the ipvs mode has bound to its device.
@@ -44,37 +43,6 @@ func TestKernelNodePortsFollow(t *testing.T) {
 	})
 }
 
-// Rules that another program removes are restored and counted.
-func TestKernelRestoresRemovedRules(t *testing.T) {
-	onNode(t, func(n node) {
-		services := manyServices(30, sparse)
-		for i := range services {
-			services[i].Cluster[0].Addr = netip.MustParseAddrPort(podHere + ":8080")
-		}
-		services = append(services, svc("gone", "cluster-ip 172.30.0.43:80", ""), udp(svc("dns", "cluster-ip 172.30.0.10:53", podHere+":8080")))
-		n.serve(services...)
-		tool := "iptables-" + string(n.kernel.backend)
-		rules := func() []string {
-			return slices.DeleteFunc(sorted(n.kernel.saved()), func(line string) bool {
-				return slices.ContainsFunc(field.Theirs, func(part string) bool { return strings.Contains(line, part) })
-			})
-		}
-		before := rules()
-		differs := func() error {
-			if now := rules(); !slices.Equal(now, before) {
-				return fmt.Errorf("the rules are\n%s\nand were\n%s", now, before)
-			}
-			return nil
-		}
-		harms := field.Harms(tool, portals.Chain, n.branch())
-		guard := field.Harm{What: "the guard is emptied", Command: tool + " -w -t filter -F KUBE-NODEPORT-NON-LOCAL"}
-		field.Repairs(n.T, n, differs, append(harms, guard)...)
-		n.finds("tcp", services[7].Frontends[0].Addr.String(), podHere+":8080")
-	})
-}
-
-func sorted(text string) []string { return slices.Sorted(strings.Lines(text)) }
-
 // branch returns a chain with entries of Services.
 func (n node) branch() string {
 	n.Helper()
@@ -98,7 +66,7 @@ func (n node) branch() string {
 // Inspect does not report the frontends of which the kernel lacks a rule.
 func TestKernelInspect(t *testing.T) {
 	onNode(t, func(n node) {
-		services := manyServices(30, sparse)
+		services := manyServices(30)
 		for i := range services {
 			services[i].Cluster[0].Addr = netip.MustParseAddrPort(podHere + ":8080")
 		}

@@ -122,6 +122,12 @@ func (k kernel) foreign(context.Context) (string, error) {
 		k.run(program, "-t", "nat", "-I", "PREROUTING", "-j", "FOREIGN")
 		k.run(program, "-t", "filter", "-A", "FORWARD", "-s", "203.0.113.1", "-j", "DROP")
 	}
+	return k.saved(), nil
+}
+
+// saved returns all rules.
+func (k kernel) saved() string {
+	k.Helper()
 	var all string
 	for _, program := range []string{"iptables-", "ip6tables-"} {
 		for _, table := range []string{"nat", "filter"} {
@@ -132,7 +138,7 @@ func (k kernel) foreign(context.Context) (string, error) {
 			}
 		}
 	}
-	return all, nil
+	return all
 }
 
 // TestKernelConforms runs the conformance suite with real packets.

@@ -27,7 +27,10 @@ func TestJumpsAreListed(t *testing.T) {
 // The rules of each scenario can be written and removed in pieces, each of which the kernel accepts. What is written is read
 // back as desired.
 func TestRulesInPieces(t *testing.T) {
-	ranged := change(manyServices(1000, dense), func(s *sdk.Service) { s.Frontends[0].Sources = []netip.Prefix{sourceRange("198.18.0.0/15")} })
+	ranged := manyServices(1000)
+	for i := range ranged {
+		ranged[i].Frontends[0].Sources = []netip.Prefix{sourceRange("198.18.0.0/15")}
+	}
 	for _, scenario := range append(sdktest.Scenarios(), sdktest.Scenario{Name: "many Services with source ranges", Node: bigNode(), Services: ranged}) {
 		s := newScene(t, scenario.Node, scenario.Services)
 		for _, family := range families {

@@ -3,11 +3,9 @@
 package userspace
 
 import (
-	"cmp"
-	"maps"
+	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -99,16 +97,7 @@ func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
 // send evaluates the rules for a packet, and then its route as the relay does, for the origin that the socket is for.
 func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outcome {
 	t.Helper()
-	packet := oracle.Packet{
-		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, In: cmp.Or(p.Interface, "eth0"),
-		Local: func(a netip.Addr) bool {
-			return slices.Contains(s.node.Addrs, a) || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
-		},
-	}
-	if p.From.From == sdk.OnNode {
-		packet.In = ""
-	}
-	paths, err := oracle.Node{Bases: oracle.IPTables(s.tables(sdk.FamilyOf(p.To.Addr()), role)).Bases()}.Walk(packet)
+	paths, err := oracle.Node{Bases: oracle.IPTables(s.tables(sdk.FamilyOf(p.To.Addr()), role)).Bases()}.Walk(rulestest.Packet(p, s.node.Addrs))
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("%s: %d ways, %v", p.Text, len(paths), err)
 	}
@@ -174,76 +163,59 @@ func TestScenariosTraced(t *testing.T) {
 	}
 }
 
-// TestRules shows the rules of a few frontends.
-func TestRules(t *testing.T) {
-	node := sdk.Node{
-		Addrs: addrs("192.0.2.10"), NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14,
-		Pods: sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/24")}},
+// manyServices returns n TCP Services with one endpoint each, at scattered addresses.
+func manyServices(n int) []sdk.Service {
+	services := make([]sdk.Service, n)
+	for i := range services {
+		a := i*97 + 1
+		addr := netip.AddrFrom4([4]byte{172, byte(16 + a>>16), byte(a >> 8), byte(a)})
+		services[i] = svc(fmt.Sprintf("s%d", i), fmt.Sprintf("cluster-ip %s:80", addr), fmt.Sprintf("%s:8080", addr))
 	}
-	web := svc("web", "cluster-ip 172.30.0.41:80, load-balancer 198.51.100.1:80 local, node-port 0.0.0.0:30080", "10.180.1.1:8080")
-	web.Frontends[1].Sources = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("10.180.0.0/16")}
-	web.HealthPort = 31080
-	dns := udp(svc("dns", "cluster-ip 172.30.0.10:53", "10.180.1.2:5353"))
-	gone := svc("gone", "cluster-ip 172.30.0.42:80", "")
-	tables := newScene(t, node, []sdk.Service{web, dns, gone}).tables(sdk.IPv4, sdk.Active)
-	var got []string
-	for _, id := range slices.SortedFunc(maps.Keys(tables), iptables.ID.Compare) {
-		for _, r := range tables[id] {
-			got = append(got, id.Table+" "+strings.TrimPrefix(id.Chain, "KUBE-")+" "+string(r))
-		}
-	}
-	want := strings.Split(strings.TrimSpace(wantRules), "\n")
-	for _, l := range got {
-		if !slices.Contains(want, l) {
-			t.Errorf("unexpected: %s", l)
-		}
-	}
-	for _, l := range want {
-		if !slices.Contains(got, l) {
-			t.Errorf("missing: %s", l)
-		}
+	return services
+}
+
+// bigNode returns a node with two IPv4 addresses that take node ports, and with pod ranges.
+func bigNode() sdk.Node {
+	return sdk.Node{
+		Addrs:     addrs("192.0.2.10 192.0.2.11 fd00:192::10"),
+		NodePorts: []netip.Prefix{sourceRange("0.0.0.0/0"), sourceRange("::/0")}, MasqueradeBit: 14,
+		Pods: sdk.Pods{CIDRs: []netip.Prefix{sourceRange("10.180.0.0/24"), sourceRange("fd00:180::/64")}},
 	}
 }
 
-const wantRules = `
-filter FORWARD -m conntrack --ctstate NEW -j KUBE-PORTALS-DENY
-filter INPUT -m conntrack --ctstate NEW -j KUBE-PORTALS-DENY
-filter INPUT -m conntrack ! --ctstate RELATED,ESTABLISHED -j KUBE-NODEPORT-NON-LOCAL
-filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1000 -g KUBE-PORTALS-OWN
-filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1001 -g KUBE-PORTALS-OWN
-filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1002 -g KUBE-PORTALS-OWN
-filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 31080 -j ACCEPT
-filter NODEPORT-NON-LOCAL -p udp -m udp --dport 2000 -g KUBE-PORTALS-OWN
-filter OUTPUT -m conntrack --ctstate NEW -m mark ! --mark 0x2000/0x2000 -j KUBE-PORTALS-DENY
-filter PORTALS-LOOPED -d 198.51.100.1/32 -j DROP
-filter PORTALS-DENY -m conntrack --ctstate DNAT -j RETURN
-filter PORTALS-DENY -j KUBE-PORTALS-VIP
-filter PORTALS-DENY -d 192.0.2.10/32 -j KUBE-NODEPORT-ANY
-filter PORTALS-OWN -m conntrack --ctstate DNAT -j ACCEPT
-filter PORTALS-OWN -p tcp -j REJECT --reject-with tcp-reset
-filter PORTALS-OWN -j REJECT --reject-with icmp-port-unreachable
-filter PORTALS-VIP -d 172.30.0.42/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/gone" -j REJECT --reject-with icmp-port-unreachable
-filter PORTALS-VIP -d 198.51.100.1/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/web" -j DROP
-nat NODEPORT-ANY -p tcp -m tcp --dport 30080 -m comment --comment "ns1/web" -j KUBE-PORTALS-ANY
-nat OUTPUT -m mark ! --mark 0x2000/0x2000 -j KUBE-PORTALS-HOST
-nat PORTALS-ANY -s 10.180.0.0/24 -j KUBE-PORTALS-POD
-nat PORTALS-ANY -p tcp -j DNAT --to-destination 192.0.2.10:1000
-nat PORTALS-ANY -m addrtype --src-type LOCAL -j KUBE-PORTALS-NODE
-nat PORTALS-CONTAINER -j KUBE-PORTALS-VIP
-nat PORTALS-CONTAINER -d 192.0.2.10/32 -j KUBE-NODEPORT-ANY
-nat PORTALS-HOST -j KUBE-PORTALS-VIP
-nat PORTALS-HOST -d 192.0.2.10/32 -j KUBE-NODEPORT-ANY
-nat PORTALS-INSIDE -m addrtype --src-type LOCAL -j KUBE-PORTALS-NODE
-nat PORTALS-INSIDE -s 10.180.0.0/24 -j KUBE-PORTALS-POD
-nat PORTALS-INSIDE -j ACCEPT
-nat PORTALS-NODE -p tcp -j REDIRECT --to-ports 1002
-nat PORTALS-POD -p tcp -j DNAT --to-destination 192.0.2.10:1001
-nat PORTALS-VIP -d 172.30.0.10/32 -p udp -m udp --dport 53 -m comment --comment "ns1/dns" -j DNAT --to-destination 192.0.2.10:2000
-nat PORTALS-VIP -d 172.30.0.41/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/web" -j KUBE-PORTALS-ANY
-nat PORTALS-VIP -d 172.30.0.42/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/gone" -j ACCEPT
-nat PORTALS-VIP -d 198.51.100.1/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/web" -j KUBE-PS-STE3YP5QVCQIFTTR
-nat PREROUTING -j KUBE-PORTALS-CONTAINER
-nat PS-STE3YP5QVCQIFTTR -s 198.18.0.0/15 -p tcp -j KUBE-PORTALS-INSIDE
-nat PS-STE3YP5QVCQIFTTR -s 10.180.0.0/16 -p tcp -j KUBE-PORTALS-INSIDE
-nat PS-STE3YP5QVCQIFTTR -j ACCEPT
-`
+// The kernel compares the first packet of a connection with few rules, whatever frontends the Services have.
+func TestFewRules(t *testing.T) {
+	services := manyServices(2700)
+	for i := range services {
+		addr := netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)})
+		services[i].Frontends = append(services[i].Frontends,
+			sdk.Frontend{Kind: sdk.LoadBalancer, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(addr, 80), Sources: []netip.Prefix{sourceRange("198.18.0.0/15")}},
+			sdk.Frontend{Kind: sdk.NodePort, Policy: sdk.Local, Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(30000+i))})
+		if i%2 == 0 {
+			services[i].Cluster = nil
+		}
+	}
+	s := newScene(t, bigNode(), services)
+	n := oracle.Node{Bases: oracle.IPTables(s.tables(sdk.IPv4, sdk.Active)).Bases()}
+	for i := 0; i < len(services); i += 29 {
+		for _, f := range services[i].Frontends {
+			p := sdktest.Packet{Protocol: sdk.TCP, From: sdk.Caller{Addr: netip.MustParseAddr("203.0.113.7")}, To: f.Addr}
+			if f.Kind == sdk.NodePort {
+				p.To = netip.AddrPortFrom(s.node.Addrs[1], f.Addr.Port())
+			}
+			paths, err := n.Walk(rulestest.Packet(p, s.node.Addrs))
+			if err != nil || len(paths) != 1 {
+				t.Fatalf("%s: %d ways, %v", f, len(paths), err)
+			}
+			compared := make(map[[2]string]int)
+			for _, step := range paths[0].Steps {
+				compared[[2]string{step.Table, step.Hook}]++
+			}
+			for at, rules := range compared {
+				if rules > 40 {
+					t.Errorf("%s: the packet is compared with %d rules of %s", f, rules, at)
+				}
+			}
+		}
+	}
+}

@@ -3,21 +3,17 @@
 package userspace
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
@@ -375,26 +371,6 @@ func TestRemovedAddress(t *testing.T) {
 	finds(t, front, back)
 }
 
-// A process that drains removes nothing that its successor serves, and the successor removes what it does not need.
-func TestSwapLeavesAddresses(t *testing.T) {
-	m := newVIPTest(t)
-	front, back := at(1, 8000), at(2, 8000)
-	endpoint(t, back, nil)
-	web := svc("web", "cluster-ip "+front, back)
-	from := m.active(web, svc("gone", "cluster-ip "+at(3, 8000), back))
-	from.role(sdk.Draining)
-	to := m.active(web)
-	if _, err := from.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
-		t.Error(err)
-	}
-	m.has(hostOf(front))
-	finds(t, front, back)
-	if _, err := to.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
-		t.Error(err)
-	}
-	m.has()
-}
-
 // A successor that becomes Active while its predecessor has the sockets and the addresses serves as soon as the predecessor
 // has released them and the host sets the role again.
 func TestActiveBesidePredecessor(t *testing.T) {
@@ -422,54 +398,5 @@ func TestAddressesElsewhere(t *testing.T) {
 	_, err := newPlugin(t.TempDir()).Configure(t.Context(), sdk.Setup{Options: []byte(`{"addresses": "auto"}`)})
 	if refusal := new(sdk.Refusal); !errors.As(err, &refusal) || refusal.Field != "options.addresses" || !strings.Contains(refusal.Try, "redirect: auto") {
 		t.Errorf("%v", err)
-	}
-}
-
-// An update of one Service allocates as little with many added addresses as with few.
-func TestUpdateWithManyAddresses(t *testing.T) {
-	cost := func(n int) uint64 {
-		p := newPluginOn(&fakeInterfaces{}, func() ([]address, error) { return nil, nil }, t.TempDir())
-		defer p.Close()
-		if err := p.vips.configure(options{Addresses: "auto"}); err != nil {
-			t.Fatal(err)
-		}
-		d := newDirect(&p.process, sdk.IPv4)
-		d.listen = func(_ context.Context, c *claim) (relay.Socket, error) {
-			return &fakeSocket{place: c.place, done: new([]string)}, nil
-		}
-		d.Hold(new(ledger.Lock))
-		if err := d.Role(sdk.Active); err != nil {
-			t.Fatal(err)
-		}
-		apply := func(services ...sdk.Service) {
-			all := make(map[sdk.Name]*desired)
-			for _, svc := range services {
-				piece, err := d.Want(svc)
-				if err != nil {
-					t.Fatal(err)
-				}
-				all[svc.Name] = piece
-			}
-			d.SetDesired(all)
-			if failed, err := d.Plan().Apply(t.Context()); err != nil || len(failed) > 0 {
-				t.Fatal(failed, err)
-			}
-		}
-		services := manyServices(n, dense)
-		apply(services...)
-		least := ^uint64(0)
-		for i := range 5 {
-			one := services[n/2]
-			one.Cluster = []sdk.Endpoint{{Addr: netip.AddrPortFrom(vip(1), uint16(8000+i))}}
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			apply(one)
-			runtime.ReadMemStats(&after)
-			least = min(least, after.TotalAlloc-before.TotalAlloc)
-		}
-		return least
-	}
-	if few, many := cost(100), cost(5000); many > 2*few {
-		t.Errorf("an update allocates %d bytes with 100 addresses, and %d with 5000", few, many)
 	}
 }
