@@ -102,41 +102,6 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// A packet passes base chains in the order of their priorities, and no nat chain after one that has translated
-// it.
-func TestHooks(t *testing.T) {
-	base := func(kind string, at uint32, priority int32, exprs ...nftnl.Expr) Chain {
-		return Chain{Hook: &nftnl.Hook{Type: kind, At: at, Priority: priority}, Rules: [][]nftnl.Expr{exprs}}
-	}
-	none := nftnl.Cmp(nftnl.Equal, 0, string(word(0)))
-	fromNode := []nftnl.Expr{nftnl.Meta(nftnl.MetaIif, 0), none}
-	translated := []nftnl.Expr{nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, string(word(32))), none}
-	table := Table{Chains: map[string]Chain{
-		"there":  base("nat", nftnl.PreRouting, -100, nftnl.Load(0, "\x0a\x00\x00\x01\x00\x50\x00\x00"), nftnl.DNAT(nftnl.IPv4, 0, 1)),
-		"late":   base("nat", nftnl.PreRouting, -90, nftnl.Do(nftnl.Drop)),
-		"hide":   base("nat", nftnl.PostRouting, 100, nftnl.Masquerade()),
-		"never":  base("nat", nftnl.PostRouting, 101, nftnl.Do(nftnl.Drop)),
-		"out":    base("filter", nftnl.Output, 0, append(fromNode, nftnl.Payload(nftnl.Transport, 2, 2, 0), nftnl.Cmp(nftnl.Equal, 0, "\x00\x17"), nftnl.Do(nftnl.Drop))...),
-		"strict": base("filter", nftnl.Forward, 0, append(translated, nftnl.Do(nftnl.Drop))...),
-		"in":     base("filter", nftnl.Input, 0, nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, "lo\x00"), nftnl.Do(nftnl.Drop)),
-	}}
-	for _, c := range [][4]string{
-		{"eth0", client, service, "= ACCEPT 10.0.0.1:80 masquerade"},
-		{"", "192.0.2.10:40000", service, "= ACCEPT 172.30.0.1:80 masquerade"},
-		{"", "192.0.2.10:40000", "192.0.2.10:22", "= ACCEPT 192.0.2.10:22 masquerade"}, // it arrives on lo
-		{"", "192.0.2.10:40000", "172.30.0.1:23", "= DROP 172.30.0.1:23"},
-	} {
-		if end := endOf(t, table, c[0], c[1], c[2]); end != c[3] {
-			t.Errorf("%q: %s", c[:3], end)
-		}
-	}
-	delete(table.Chains, "there")
-	delete(table.Chains, "late")
-	if end := endOf(t, table, "eth0", client, "192.0.2.10:22"); end != "= DROP 192.0.2.10:22" {
-		t.Errorf("to the node itself: %s", end)
-	}
-}
-
 // An expression that is not supported is an error with the position of its rule, for packets that reach the
 // rule.
 func TestUnknownRules(t *testing.T) {
