@@ -56,7 +56,7 @@ func word(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 func port(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 
 // protocols are the IP protocol numbers.
-var protocols = map[string]byte{"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "ipv6-icmp": 58}
+var protocols = map[string]byte{"tcp": 6, "udp": 17, "sctp": 132}
 
 // Keys of meta: NFT_META_*.
 const (
@@ -71,7 +71,7 @@ const (
 )
 
 // device returns the index of an interface. If it is unknown, the result is an index that no rule uses.
-func (w *exprWalk) device(name string) []byte {
+func (w *way) device(name string) []byte {
 	switch {
 	case name == "":
 		return word(0)
@@ -89,11 +89,12 @@ func ifname(name string) []byte {
 }
 
 // fact returns the value of a key of meta.
-func (w *exprWalk) fact(key uint64) ([]byte, error) {
-	if value, settable := w.meta[key]; settable {
-		return value, nil
-	}
+func (w *way) fact(key uint64) ([]byte, error) {
 	switch key {
+	case metaMark:
+		return word(w.path.Mark), nil
+	case metaPriority:
+		return word(w.priority), nil
 	case metaIif:
 		return w.device(w.packet.In), nil
 	case metaIifName:
@@ -113,8 +114,8 @@ func (w *exprWalk) fact(key uint64) ([]byte, error) {
 	return nil, fmt.Errorf("meta %d", key)
 }
 
-// payload returns a part of the packet's headers: addresses, ports, protocol, or ICMP type.
-func (w *exprWalk) payload(from nftnl.Header, offset, n uint64) ([]byte, error) {
+// payload returns a part of the packet's headers: addresses, ports, or protocol.
+func (w *way) payload(from nftnl.Header, offset, n uint64) ([]byte, error) {
 	type field struct {
 		at    uint64
 		bytes []byte
@@ -125,9 +126,7 @@ func (w *exprWalk) payload(from nftnl.Header, offset, n uint64) ([]byte, error) 
 		syn.bytes = []byte{1 << 1}
 	}
 	fields := []field{{9, []byte{w.proto}}, {12, append(source, dest...)}}
-	switch echo := map[byte]byte{1: 8, 58: 128}[w.proto]; {
-	case from == nftnl.Transport && echo > 0:
-		fields = []field{{0, []byte{echo, 0}}}
+	switch {
 	case from == nftnl.Transport && w.packet.From.Port() == 0:
 		fields = []field{{2, port(w.to.Port())}, syn}
 	case from == nftnl.Transport:
@@ -145,14 +144,6 @@ func (w *exprWalk) payload(from nftnl.Header, offset, n uint64) ([]byte, error) 
 	return nil, fmt.Errorf("%d bytes of header %d from %d", n, from, offset)
 }
 
-// Keys of ct that nftnl does not have: NFT_CT_*.
-const (
-	ctProtocol = 10
-	ctProtoSrc = 11
-	ctSrcIP    = 19
-	ctSrcIP6   = 21
-)
-
 // Bits of a connection's state and status that its first packet may have.
 const (
 	stateInvalid = 1 << 0
@@ -161,7 +152,7 @@ const (
 )
 
 // connection returns the value of a key of ct for a connection that begins with the packet.
-func (w *exprWalk) connection(key, direction uint64) ([]byte, error) {
+func (w *way) connection(key, direction uint64) ([]byte, error) {
 	switch k := nftnl.CTKey(key); {
 	case k == nftnl.CTState && w.packet.Untracked:
 		return word(stateInvalid), nil
@@ -173,26 +164,12 @@ func (w *exprWalk) connection(key, direction uint64) ([]byte, error) {
 		return word(translated), nil
 	case k == nftnl.CTStatus:
 		return word(0), nil
+	case k == nftnl.CTProtoDst && direction == 0:
+		return port(w.packet.To.Port()), nil
+	case (k == nftnl.CTDstIP || k == nftnl.CTDstIP6) && direction == 0:
+		return w.packet.To.Addr().AsSlice(), nil
 	}
-	original := map[nftnl.CTKey]func() []byte{
-		ctProtocol:       func() []byte { return []byte{w.proto} },
-		ctProtoSrc:       w.sourcePort,
-		nftnl.CTProtoDst: func() []byte { return port(w.packet.To.Port()) },
-		ctSrcIP:          w.packet.From.Addr().AsSlice, ctSrcIP6: w.packet.From.Addr().AsSlice,
-		nftnl.CTDstIP: w.packet.To.Addr().AsSlice, nftnl.CTDstIP6: w.packet.To.Addr().AsSlice,
-	}[nftnl.CTKey(key)]
-	if original == nil || direction != 0 || original() == nil {
-		return nil, fmt.Errorf("ct %d of direction %d", key, direction)
-	}
-	return original(), nil
-}
-
-// sourcePort returns the client's port, or nil if it is unknown.
-func (w *exprWalk) sourcePort() []byte {
-	if w.packet.From.Port() == 0 {
-		return nil
-	}
-	return port(w.packet.From.Port())
+	return nil, fmt.Errorf("ct %d of direction %d", key, direction)
 }
 
 // Results and flags of fib (NFT_FIB_RESULT_ADDRTYPE, NFTA_FIB_F_SADDR, NFTA_FIB_F_DADDR), and the address type
@@ -205,7 +182,7 @@ const (
 )
 
 // fib returns the type of an address.
-func (w *exprWalk) fib(result, flags uint64) ([]byte, error) {
+func (w *way) fib(result, flags uint64) ([]byte, error) {
 	of, known := map[uint64]netip.Addr{fibSource: w.packet.From.Addr(), fibDest: w.to.Addr()}[flags]
 	switch {
 	case result != fibAddrType || !known:

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
@@ -24,8 +23,9 @@ type Rules struct {
 	// Drops reports whether a built-in chain has the policy DROP. Nil means that none has.
 	Drops func(Hook) bool
 
-	// Forgets says that Packet.Seen is unknown: both outcomes of a rule that depends on it are followed.
-	Forgets bool
+	// Remembers says that the lists of the match recent may have the source: both outcomes of a rule that looks
+	// there are followed. Otherwise they are empty.
+	Remembers bool
 
 	tables  map[Hook][]string
 	words   func(rule string) ([]string, error)
@@ -97,44 +97,30 @@ func (r *Rules) Bases() (bases []Base) {
 
 // At follows p on all paths through a built-in chain. A packet that no rule decides is accepted.
 func (r *Rules) At(p Packet, at Hook) ([]Path, error) {
-	return allPaths(p, func(in way) (Path, []choice, error) {
-		w := &ruleWalk{way: in, rules: r, at: at}
-		var policy *Step
-		if r.Drops != nil && r.Drops(at) {
-			policy = &Step{Hook: at.Chain, Table: at.Table, Chain: at.Chain, Rule: "policy DROP", Matched: true}
+	chains := func(name string) (rules []rule, exist bool) {
+		all, exist := r.tables[Hook{at.Table, name}]
+		for _, text := range all {
+			rules = append(rules, rule{text, func(w *way) (bool, *nftnl.Verdict, error) { return r.evaluate(w, text) }})
 		}
-		err := w.base(w, at.Chain, policy)
-		w.path.To = w.to
-		return w.path, w.choices, err
-	})
+		return rules, exist || name == at.Chain
+	}
+	var policy *Step
+	if r.Drops != nil && r.Drops(at) {
+		policy = &Step{Hook: at.Chain, Table: at.Table, Chain: at.Chain, Rule: "policy DROP", Matched: true}
+	}
+	return way{at: at, chains: chains, rules: r}.all(p, policy)
 }
 
-// A ruleWalk is one packet on one path. Path.Mark is its present mark.
-type ruleWalk struct {
-	way
-	rules  *Rules
-	at     Hook
-	failed error // why a rule is not understood, if only the evaluation shows it
-}
-
-func (w *ruleWalk) length(chain string) (n int, exists bool) {
-	rules, exists := w.rules.tables[Hook{w.at.Table, chain}]
-	return len(rules), exists || chain == w.at.Chain
-}
-
-func (w *ruleWalk) evaluate(chain string, i int) (step Step, v nftnl.Verdict, ok bool, err error) {
-	rule := w.rules.tables[Hook{w.at.Table, chain}][i]
-	step = Step{Hook: w.at.Chain, Table: w.at.Table, Chain: chain, Number: i + 1, Rule: rule}
-	c, err := w.rules.clause(rule)
+func (r *Rules) evaluate(w *way, text string) (matched bool, v *nftnl.Verdict, err error) {
+	c, err := r.clause(text)
 	if err != nil {
-		return step, v, false, err
+		return false, nil, err
 	}
-	step.Matched = !slices.ContainsFunc(c.tests, func(t test) bool { return !t(w) })
-	w.path.Steps = append(w.path.Steps, step)
-	if step.Matched && w.failed == nil {
-		v, ok = w.act(c.do)
+	matched = !slices.ContainsFunc(c.tests, func(t test) bool { return !t(w) })
+	if matched && w.failed == nil && c.do != nil {
+		v = c.do(w)
 	}
-	return step, v, ok, w.failed
+	return matched, v, w.failed
 }
 
 func (r *Rules) clause(rule string) (clause, error) {
@@ -150,57 +136,18 @@ func (r *Rules) clause(rule string) (clause, error) {
 	return c, nil
 }
 
-// act executes a rule's action and returns its verdict, if it has one.
-func (w *ruleWalk) act(a action) (v nftnl.Verdict, ok bool) {
-	switch a.verb {
-	case "":
-		return v, false
-	case "DROP":
-		return nftnl.Drop, true
-	case "RETURN":
-		return nftnl.Return, true
-	case "-j":
-		return nftnl.Jump(a.to), true
-	case "-g":
-		return nftnl.Goto(a.to), true
-	case "REJECT":
-		w.path.Verdict = Reject
-		return nftnl.Drop, true
-	case "MASQUERADE":
-		w.path.Masquerade = true
-	case "DNAT":
-		w.to, _ = netip.ParseAddrPort(a.to) // parse checked it
-		w.path.Translated = true
-	case "REDIRECT":
-		w.to = w.redirected(a.to)
-		w.path.Translated = true
-	case "MARK":
-		w.mark(a.bits)
-		return v, false
-	case "SET":
-		if w.member(a.to, a.parts) {
-			var bits [2]uint32
-			if bits, w.failed = w.rules.Mark(a.to, a.parts, w.now()); w.failed == nil {
-				w.mark(bits)
-			}
-		}
-		return v, false
-	}
-	return nftnl.Accept, true
-}
-
 // mark sets the bits of a mark that are in the mask.
-func (w *ruleWalk) mark(bits [2]uint32) { w.path.Mark = w.path.Mark&^bits[1] ^ bits[0] }
+func (w *way) mark(bits [2]uint32) { w.path.Mark = w.path.Mark&^bits[1] ^ bits[0] }
 
 // now returns the packet with its present destination and mark.
-func (w *ruleWalk) now() Packet {
+func (w *way) now() Packet {
 	p := w.packet
 	p.To, p.Mark = w.to, w.path.Mark
 	return p
 }
 
 // member reports whether a set has the packet.
-func (w *ruleWalk) member(set, parts string) (in bool) {
+func (w *way) member(set, parts string) (in bool) {
 	if w.rules.Member == nil {
 		w.failed = fmt.Errorf("the set %s cannot be read", set)
 		return false
@@ -214,7 +161,7 @@ func (w *ruleWalk) member(set, parts string) (in bool) {
 
 // redirected returns a port of the node for REDIRECT in OUTPUT. For packets from outside, the kernel uses an
 // address of the input interface (iptables-extensions(8)), which is unknown here.
-func (w *ruleWalk) redirected(port string) netip.AddrPort {
+func (w *way) redirected(port uint16) netip.AddrPort {
 	if w.packet.In != "" {
 		w.failed = errors.New("the address of the interface that REDIRECT chooses is unknown")
 	}
@@ -222,12 +169,11 @@ func (w *ruleWalk) redirected(port string) netip.AddrPort {
 	if w.to.Addr().Is6() {
 		loopback = netip.IPv6Loopback()
 	}
-	n, _ := strconv.ParseUint(port, 10, 16) // parse checked it
-	return netip.AddrPortFrom(loopback, uint16(n))
+	return netip.AddrPortFrom(loopback, port)
 }
 
 // states returns the conntrack states of a first packet.
-func (w *ruleWalk) states() []string {
+func (w *way) states() []string {
 	switch {
 	case w.packet.Untracked:
 		return []string{"INVALID"}
@@ -238,7 +184,7 @@ func (w *ruleWalk) states() []string {
 }
 
 // random decides a match that has a probability.
-func (w *ruleWalk) random(share float64) bool {
+func (w *way) random(share float64) bool {
 	if w.choose(2) == 0 {
 		w.path.Chance *= share
 		return true

@@ -10,23 +10,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
 // A test is one condition of a rule.
-type test func(*ruleWalk) bool
+type test func(*way) bool
 
-// An action is a target of a rule with its arguments.
-type action struct {
-	verb  string // a built-in target, "-j" or "-g" to a chain, or "" for none
-	to    string // the chain, the destination of DNAT, or the set
-	parts string // the parts of a packet to look up in the set
-	bits  [2]uint32
-}
+// A target executes the target of a rule, and returns its verdict or nil.
+type target func(*way) *nftnl.Verdict
 
 // A clause is a parsed rule.
 type clause struct {
 	tests []test
-	do    action
+	do    target // nil if it changes nothing
 }
 
 // A parser parses a rule's words from left to right. Unknown words are an error: a tracer that guesses proves
@@ -47,7 +44,7 @@ func parse(words []string) clause {
 			if i := slices.Index(words, "-j"); i >= 0 && i+1 < len(words) && slices.Contains(idle, words[i+1]) {
 				err = nil
 			}
-			p.tests = append(p.tests, func(w *ruleWalk) bool { w.failed = err; return false })
+			p.tests = append(p.tests, func(w *way) bool { w.failed = err; return false })
 			return p.clause
 		}
 	}
@@ -71,7 +68,7 @@ func (p *parser) addTest(t test) error {
 	if p.not {
 		p.not = false
 		inner := t
-		t = func(w *ruleWalk) bool { return !inner(w) }
+		t = func(w *way) bool { return !inner(w) }
 	}
 	p.tests = append(p.tests, t)
 	return nil
@@ -88,7 +85,7 @@ func (p *parser) option(name string) error {
 		return p.device(name)
 	case "-p":
 		proto := p.next()
-		return p.addTest(func(w *ruleWalk) bool { return w.packet.Protocol == proto })
+		return p.addTest(func(w *way) bool { return w.packet.Protocol == proto })
 	case "-m":
 		match := p.next()
 		if match == "socket" { // as in the rules of our relay, which has the socket when it traces a packet
@@ -102,27 +99,27 @@ func (p *parser) option(name string) error {
 		return p.port(name)
 	case "--tcp-flags":
 		mask, flags := strings.Split(p.next(), ","), p.next()
-		return p.addTest(func(*ruleWalk) bool { // the first packet has only SYN
+		return p.addTest(func(*way) bool { // the first packet has only SYN
 			return flags == "SYN" && slices.Contains(mask, "SYN") || flags == "NONE" && !slices.Contains(mask, "SYN")
 		})
 	case "--ctstate", "--state":
 		states := strings.Split(p.next(), ",")
-		return p.addTest(func(w *ruleWalk) bool {
+		return p.addTest(func(w *way) bool {
 			return slices.ContainsFunc(w.states(), func(s string) bool { return slices.Contains(states, s) })
 		})
 	case "--mark":
 		bits, err := ParseMark(p.next())
-		return cmp.Or(err, p.addTest(func(w *ruleWalk) bool { return w.path.Mark&bits[1] == bits[0] }))
+		return cmp.Or(err, p.addTest(func(w *way) bool { return w.path.Mark&bits[1] == bits[0] }))
 	case "--src-type", "--dst-type":
 		return p.addressType(name)
 	case "--match-set":
 		name, parts := p.next(), p.next()
-		return p.addTest(func(w *ruleWalk) bool { return w.member(name, parts) })
+		return p.addTest(func(w *way) bool { return w.member(name, parts) })
 	case "--mode":
 		return known("mode", p.next(), "random")
 	case "--probability":
 		share, err := strconv.ParseFloat(p.next(), 64)
-		return cmp.Or(err, p.addTest(func(w *ruleWalk) bool { return w.random(share) }))
+		return cmp.Or(err, p.addTest(func(w *way) bool { return w.random(share) }))
 	case "-j", "-g":
 		return p.target(name)
 	}
@@ -134,7 +131,7 @@ func (p *parser) address(name string) error {
 	if err != nil { // the mask has gaps
 		return err
 	}
-	return p.addTest(func(w *ruleWalk) bool {
+	return p.addTest(func(w *way) bool {
 		switch name {
 		case "-s":
 			return prefix.Contains(w.packet.From.Addr())
@@ -148,7 +145,7 @@ func (p *parser) address(name string) error {
 func (p *parser) device(name string) error {
 	device := p.next()
 	prefix, some := strings.CutSuffix(device, "+")
-	return p.addTest(func(w *ruleWalk) bool {
+	return p.addTest(func(w *way) bool {
 		have := w.packet.In
 		if name == "-o" {
 			have = w.packet.Out
@@ -171,7 +168,7 @@ func (p *parser) port(name string) error {
 		}
 		ranges = append(ranges, [2]uint64{from, to})
 	}
-	return p.addTest(func(w *ruleWalk) bool {
+	return p.addTest(func(w *way) bool {
 		port := uint64(w.to.Port())
 		if strings.HasPrefix(name, "--s") {
 			if port = uint64(w.packet.From.Port()); port == 0 {
@@ -186,7 +183,7 @@ func (p *parser) addressType(name string) error {
 	if err := known("address type", p.next(), "LOCAL"); err != nil {
 		return err
 	}
-	return p.addTest(func(w *ruleWalk) bool {
+	return p.addTest(func(w *way) bool {
 		if name == "--src-type" {
 			return w.packet.Local(w.packet.From.Addr())
 		}
@@ -215,81 +212,81 @@ func (p *parser) recently(name string) error {
 	return nil
 }
 
-func (r recent) test(w *ruleWalk) bool {
-	if r.set {
-		w.path.Remembered = append(w.path.Remembered, r.name)
-		return true
-	}
-	if w.rules.Forgets {
-		return w.random(0.5)
-	}
-	return w.packet.Seen[r.name]
+func (r recent) test(w *way) bool {
+	return r.set || w.rules.Remembers && w.random(0.5)
 }
 
 // idle are the targets that do not decide the packet's fate.
 var idle = []string{"LOG", "NFLOG", "TCPMSS", "CHECKSUM", "TRACE"}
 
-func (p *parser) target(how string) error {
+// always returns a target with a verdict.
+func always(v nftnl.Verdict) target { return func(*way) *nftnl.Verdict { return &v } }
+
+// translate returns a target that translates the destination.
+func translate(to func(*way) netip.AddrPort) target {
+	return func(w *way) *nftnl.Verdict {
+		w.to, w.path.Translated = to(w), true
+		return &nftnl.Accept
+	}
+}
+
+func (p *parser) target(how string) (err error) {
 	name := p.next()
-	p.do = action{verb: name}
 	if slices.Contains(idle, name) {
-		p.do.verb, p.words = "", nil
+		p.words = nil
 		return nil
 	}
 	switch name {
-	case "ACCEPT", "DROP", "RETURN":
+	case "ACCEPT":
+		p.do = always(nftnl.Accept)
+	case "DROP":
+		p.do = always(nftnl.Drop)
+	case "RETURN":
+		p.do = always(nftnl.Return)
 	case "REJECT":
-		p.skip("--reject-with")
+		p.words = nil // only --reject-with may follow
+		p.do = func(w *way) *nftnl.Verdict { w.path.Verdict = Reject; return &nftnl.Drop }
 	case "MASQUERADE":
-		if len(p.words) > 0 && p.words[0] == "--random-fully" {
-			p.next()
-		}
+		p.words = nil // --random-fully, or ports
+		p.do = func(w *way) *nftnl.Verdict { w.path.Masquerade = true; return &nftnl.Accept }
 	case "DNAT":
-		if p.next() != "--to-destination" {
-			return errors.New("DNAT is supported only with --to-destination")
-		}
-		p.do.to = p.next()
-		_, err := netip.ParseAddrPort(p.do.to)
-		return err
+		var to netip.AddrPort
+		to, err = netip.ParseAddrPort(p.value("--to-destination"))
+		p.do = translate(func(*way) netip.AddrPort { return to })
 	case "REDIRECT":
-		if p.next() != "--to-ports" {
-			return errors.New("REDIRECT is supported only with --to-ports")
-		}
-		p.do.to = p.next()
-		_, err := strconv.ParseUint(p.do.to, 10, 16)
-		return err
+		var port uint64
+		port, err = strconv.ParseUint(p.value("--to-ports"), 10, 16)
+		p.do = translate(func(w *way) netip.AddrPort { return w.redirected(uint16(port)) })
 	case "MARK":
-		if p.next() != "--set-xmark" {
-			return errors.New("MARK is supported only with --set-xmark")
+		var bits [2]uint32
+		bits, err = ParseMark(p.value("--set-xmark"))
+		p.do = func(w *way) *nftnl.Verdict { w.mark(bits); return nil }
+	case "SET": // marks a packet with the mark of its member in a set
+		set, parts := p.value("--map-set"), p.next()
+		err = known("option of SET", p.next(), "--map-mark")
+		p.do = func(w *way) *nftnl.Verdict {
+			if w.member(set, parts) {
+				var bits [2]uint32
+				bits, w.failed = w.rules.Mark(set, parts, w.now())
+				w.mark(bits)
+			}
+			return nil
 		}
-		bits, err := ParseMark(p.next())
-		p.do.bits = bits
-		return err
-	case "SET":
-		return p.markBySet()
 	default:
-		p.do = action{verb: how, to: name}
+		p.do = always(nftnl.Goto(name))
+		if how == "-j" {
+			p.do = always(nftnl.Jump(name))
+		}
 	}
-	return nil
+	return err
 }
 
-// markBySet parses the target SET, which marks a packet with the mark of its member in a set.
-func (p *parser) markBySet() error {
-	if p.next() != "--map-set" {
-		return errors.New("SET is supported only with --map-set")
+// value returns the value of an option that must come next, or "".
+func (p *parser) value(option string) string {
+	if p.next() != option {
+		return ""
 	}
-	p.do.to, p.do.parts = p.next(), p.next()
-	if p.next() != "--map-mark" {
-		return errors.New("--map-set is supported only with --map-mark")
-	}
-	return nil
-}
-
-// skip ignores an option that does not matter here, with its value.
-func (p *parser) skip(name string) {
-	if len(p.words) > 1 && p.words[0] == name {
-		p.words = p.words[2:]
-	}
+	return p.next()
 }
 
 // ParseMark parses a mark and its mask: "0x4000/0x4000".

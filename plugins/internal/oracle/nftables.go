@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -65,8 +64,8 @@ type TableRules struct {
 	draws  map[draw][]drawn
 }
 
-// A rule is a list of expressions, compiled to functions that report whether the rule continues.
-type rule []func(*exprWalk) (bool, error)
+// A step is a compiled expression. The rule continues after it if more is true and there is no verdict.
+type step func(*way) (more bool, v *nftnl.Verdict, err error)
 
 // NFTables compiles a table.
 func NFTables(table Table) *TableRules {
@@ -77,12 +76,13 @@ func NFTables(table Table) *TableRules {
 	for name, c := range table.Chains {
 		all := make([]rule, len(c.Rules))
 		for i, exprs := range c.Rules {
-			if !slices.ContainsFunc(exprs, decides) {
-				continue
+			var steps []step
+			if slices.ContainsFunc(exprs, decides) {
+				for _, e := range exprs {
+					steps = append(steps, t.compile(e))
+				}
 			}
-			for _, e := range exprs {
-				all[i] = append(all[i], t.compile(e))
-			}
+			all[i].evaluate = func(w *way) (bool, *nftnl.Verdict, error) { return w.evaluate(steps) }
 		}
 		t.chains[name] = all
 	}
@@ -95,70 +95,38 @@ func (t *TableRules) At(p Packet, chain string) ([]Path, error) {
 	if !known {
 		return nil, fmt.Errorf("trace %s: the protocol is not supported", p)
 	}
-	paths, err := allPaths(p, func(in way) (Path, []choice, error) {
-		w := &exprWalk{way: in, table: t, proto: proto}
-		w.meta = map[uint64][]byte{metaMark: word(p.Mark), metaPriority: word(0)}
-		var policy *Step
-		if t.table.Chains[chain].Drops {
-			policy = &Step{Chain: chain, Rule: "policy drop", Matched: true}
-		}
-		err := w.base(w, chain, policy)
-		w.path.To, w.path.Mark = w.to, binary.NativeEndian.Uint32(w.meta[metaMark])
-		return w.path, w.choices, err
-	})
+	var policy *Step
+	if t.table.Chains[chain].Drops {
+		policy = &Step{Chain: chain, Rule: "policy drop", Matched: true}
+	}
+	chains := func(name string) (rules []rule, exist bool) { rules, exist = t.chains[name]; return rules, exist }
+	paths, err := way{at: Hook{Chain: chain}, chains: chains, proto: proto}.all(p, policy)
 	return Merge(paths), err
-}
-
-// An exprWalk is one packet on one path through a table of nf_tables.
-type exprWalk struct {
-	way
-	table   *TableRules
-	proto   byte
-	meta    map[uint64][]byte // values that rules can change
-	regs    registers
-	verdict *nftnl.Verdict // of the rule
-}
-
-func (w *exprWalk) length(chain string) (n int, exists bool) {
-	rules, exists := w.table.chains[chain]
-	return len(rules), exists
 }
 
 // evaluate evaluates the expressions of a rule until one does not match or there is a verdict. Registers are
 // empty at the start.
-func (w *exprWalk) evaluate(chain string, i int) (step Step, v nftnl.Verdict, ok bool, err error) {
-	step = Step{Chain: chain, Number: i + 1, Matched: true}
-	w.regs, w.verdict = registers{}, nil
-	for _, f := range w.table.chains[chain][i] {
-		on, err := f(w)
-		switch {
-		case errors.Is(err, errBreaks):
-			return step, v, false, nil
-		case err != nil:
-			return step, v, false, err
-		case w.verdict != nil:
-			w.path.Steps = append(w.path.Steps, step)
-			return step, *w.verdict, true, nil
-		case !on:
-			return step, v, false, nil
+func (w *way) evaluate(steps []step) (matched bool, v *nftnl.Verdict, err error) {
+	w.regs = registers{}
+	for _, s := range steps {
+		more, v, err := s(w)
+		if errors.Is(err, errBreaks) {
+			return false, nil, nil
+		}
+		if v != nil || err != nil || !more {
+			return v != nil, v, err
 		}
 	}
-	return step, v, false, nil
-}
-
-// end ends a rule with a verdict.
-func (w *exprWalk) end(v nftnl.Verdict) (bool, error) {
-	w.verdict = &v
-	return true, nil
+	return false, nil, nil
 }
 
 // errBreaks says that an expression has nothing to load, so that the rule does not match (NFT_BREAK).
 var errBreaks = errors.New("there is nothing to load")
 
 // unknown returns a step for an expression that the oracle does not support.
-func unknown(format string, args ...any) func(*exprWalk) (bool, error) {
+func unknown(format string, args ...any) step {
 	err := fmt.Errorf(format, args...)
-	return func(*exprWalk) (bool, error) { return false, err }
+	return func(*way) (bool, *nftnl.Verdict, error) { return false, nil, err }
 }
 
 // A set has the elements of a set for lookups.

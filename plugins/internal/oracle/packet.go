@@ -9,7 +9,7 @@
 //
 // The oracle never changes anything, and never guesses. Start with Node.Walk, which follows a packet through base
 // chains. Rules evaluates those of iptables, and TableRules those of nf_tables; both compile their rules
-// (match.go, exprs.go) and leave jumps and verdicts to way.chain.
+// (match.go, exprs.go), and way.chain follows jumps and verdicts.
 package oracle
 
 import (
@@ -21,7 +21,7 @@ import (
 
 // A Packet is the first packet of a new connection when it reaches a node.
 type Packet struct {
-	Protocol string // "tcp", "udp", "sctp"; for nf_tables also "icmp" and "ipv6-icmp": an echo request
+	Protocol string // "tcp", "udp", "sctp"
 	From, To netip.AddrPort
 
 	// In is the input interface; empty if a process of the node sent the packet. Out is the output interface if
@@ -40,9 +40,6 @@ type Packet struct {
 
 	// Local reports whether an address belongs to the node.
 	Local func(netip.Addr) bool
-
-	// Seen are the lists of the match recent that have the source and have not timed out.
-	Seen map[string]bool
 }
 
 // Destination returns the packet's present destination.
@@ -75,9 +72,8 @@ type Path struct {
 	Local      bool // the packet is delivered to the node itself
 	Chance     float64
 	Mark       uint32
-	Then       string   // what decides next and is not followed, such as IPVS; empty: Verdict is final
-	Remembered []string // lists of the match recent to which the source was added
-	Steps      []Step   // in order: all evaluated rules of iptables, and the matching rules of nf_tables
+	Then       string // what decides next and is not followed, such as IPVS; empty: Verdict is final
+	Steps      []Step // in order: all evaluated rules of iptables, and the matching rules of nf_tables
 }
 
 // A Step is one rule that was evaluated for a packet.
@@ -117,23 +113,31 @@ func (u *Unknown) Error() string { return fmt.Sprintf("%s: %v", u.Step, u.Why) }
 
 func (u *Unknown) Unwrap() error { return u.Why }
 
-// An evaluator evaluates the rules of one table for one packet on one path.
-type evaluator interface {
-	// length returns the number of rules of a chain.
-	length(chain string) (n int, exists bool)
+// A rule is a compiled rule of one chain.
+type rule struct {
+	text string // empty if the kernel has none
 
-	// evaluate evaluates a rule. If the rule has no verdict, ok is false and the next rule follows.
-	evaluate(chain string, i int) (step Step, v nftnl.Verdict, ok bool, err error)
+	// evaluate evaluates the rule for a packet. If it has no verdict, v is nil and the next rule follows.
+	evaluate func(*way) (matched bool, v *nftnl.Verdict, err error)
 }
 
 // A way is one packet on one path through a base chain.
 type way struct {
 	packet Packet
+	at     Hook // the base chain; its table is empty for nf_tables
 	to     netip.AddrPort
-	path   Path
+	path   Path // Mark is the present mark
+	chains func(name string) (rules []rule, exist bool)
 
 	choices []choice
 	asked   int
+
+	rules  *Rules // of iptables
+	failed error  // why a rule of iptables is not understood, if only the evaluation shows it
+
+	proto    byte      // of nf_tables, like the rest
+	regs     registers // of the present rule
+	priority uint32    // meta priority
 }
 
 // A choice is a random choice: taken is the selected case of of.
@@ -159,65 +163,67 @@ func nextChoices(choices []choice) []choice {
 	return nil
 }
 
-// allPaths follows a packet on all paths.
-func allPaths(p Packet, take func(way) (Path, []choice, error)) (paths []Path, err error) {
+// all follows w's packet on all paths through its base chain. policy is the step of the chain's policy, if that is to
+// drop.
+func (w way) all(p Packet, policy *Step) (paths []Path, err error) {
+	w.packet, w.to = p, p.Destination()
 	for choices := []choice(nil); ; {
-		path, made, err := take(way{packet: p, to: p.Destination(), path: Path{Verdict: Accept, Chance: 1, Mark: p.Mark}, choices: choices})
+		one := w
+		one.path, one.choices = Path{Verdict: Accept, Chance: 1, Mark: p.Mark}, choices
+		decided, err := one.chain(w.at.Chain, 0)
 		if err != nil {
 			return nil, fmt.Errorf("trace %s: %w", p, err)
 		}
-		if path.Chance > 0 {
-			paths = append(paths, path)
+		if !decided && policy != nil {
+			one.path.Verdict = Drop
+			one.path.Steps = append(one.path.Steps, *policy)
 		}
-		if choices = nextChoices(made); choices == nil {
+		if one.path.To = one.to; one.path.Chance > 0 {
+			paths = append(paths, one.path)
+		}
+		if choices = nextChoices(one.choices); choices == nil {
 			return paths, nil
 		}
 	}
-}
-
-// base evaluates a base chain. policy is the step of the chain's policy, if that is to drop.
-func (w *way) base(rules evaluator, chain string, policy *Step) error {
-	decided, err := w.chain(rules, chain, 0)
-	if err == nil && !decided && policy != nil {
-		w.path.Verdict = Drop
-		w.path.Steps = append(w.path.Steps, *policy)
-	}
-	return err
 }
 
 // deepest is the maximum depth of jumps: NFT_JUMP_STACK_SIZE.
 const deepest = 16
 
 // chain evaluates one chain, and reports whether it decides.
-func (w *way) chain(rules evaluator, name string, depth int) (decided bool, err error) {
-	n, exists := rules.length(name)
-	if !exists || depth >= deepest {
+func (w *way) chain(name string, depth int) (decided bool, err error) {
+	rules, exist := w.chains(name)
+	if !exist || depth >= deepest {
 		return false, fmt.Errorf("chain %s does not exist, or is more than %d deep", name, deepest)
 	}
-	for i := range n {
-		step, v, ok, err := rules.evaluate(name, i)
+	for i, r := range rules {
+		step := Step{Hook: w.at.Chain, Table: w.at.Table, Chain: name, Number: i + 1, Rule: r.text}
+		matched, v, err := r.evaluate(w)
 		if err != nil {
 			return false, &Unknown{step, err}
 		}
+		if step.Matched = matched; v != nil || r.text != "" {
+			w.path.Steps = append(w.path.Steps, step)
+		}
 		switch {
-		case !ok:
-		case v == nftnl.Return:
+		case v == nil:
+		case *v == nftnl.Return:
 			return false, nil
-		case v == nftnl.Goto(v.Chain()):
-			return w.chain(rules, v.Chain(), depth+1)
-		case v == nftnl.Jump(v.Chain()):
-			if decided, err := w.chain(rules, v.Chain(), depth+1); decided || err != nil {
+		case *v == nftnl.Goto(v.Chain()):
+			return w.chain(v.Chain(), depth+1)
+		case *v == nftnl.Jump(v.Chain()):
+			if decided, err := w.chain(v.Chain(), depth+1); decided || err != nil {
 				return decided, err
 			}
-		case v == nftnl.Accept:
+		case *v == nftnl.Accept:
 			return true, nil
-		case v == nftnl.Drop:
+		case *v == nftnl.Drop:
 			if w.path.Verdict != Reject { // the rule has answered the packet
 				w.path.Verdict = Drop
 			}
 			return true, nil
 		default:
-			return false, &Unknown{step, fmt.Errorf("the verdict %v", v)}
+			return false, &Unknown{step, fmt.Errorf("the verdict %v", *v)}
 		}
 	}
 	return false, nil

@@ -177,7 +177,6 @@ func (f flow) through(b Base, p Path) flow {
 	}
 	p.Translated, p.Masquerade = p.Translated || f.path.Translated, p.Masquerade || f.path.Masquerade
 	p.Chance *= f.path.Chance
-	p.Remembered = append(slices.Clip(f.path.Remembered), p.Remembered...)
 	p.Steps = append(slices.Clip(f.path.Steps), p.Steps...)
 	f.path = p
 	return f
