@@ -32,10 +32,7 @@ func Trace(ctx context.Context, p sdk.Packet, relay string) (t sdk.Traced, err e
 		}
 	}()
 	family := sdk.FamilyOf(p.To.Addr())
-	m := &machine{ctx: ctx, family: family, routes: make(map[asked]oracle.Route)}
-	if m.local, err = localNow(family); err != nil {
-		return t, err
-	}
+	m := &machine{ctx: ctx, family: family, local: make(map[netip.Addr]bool), routes: make(map[asked]oracle.Route)}
 	packet := oracle.Packet{Protocol: p.Protocol.String(), From: p.From, To: p.To, In: p.In, Local: m.isLocal, Index: index}
 	if p.Origin != sdk.OnNode && p.In == "" {
 		if packet.In, err = m.entry(p.From.Addr()); err != nil {
@@ -89,7 +86,7 @@ var verdicts = map[oracle.Verdict]sdk.Verdict{oracle.Accept: sdk.Forward, oracle
 type machine struct {
 	ctx    context.Context
 	family sdk.Family
-	local  []netip.Prefix // prefixes of the local routing table
+	local  map[netip.Addr]bool // whether an address is the node's own
 	routes map[asked]oracle.Route
 }
 
@@ -99,24 +96,31 @@ type asked struct {
 	mark uint32
 }
 
-func localNow(family sdk.Family) (local []netip.Prefix, err error) {
-	of := map[sdk.Family]int{sdk.IPv4: unix.AF_INET, sdk.IPv6: unix.AF_INET6}[family]
-	routes, err := netlink.RouteListFiltered(of, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+// get asks the kernel for the route to an address (RTM_GETROUTE), and returns its type and device.
+func get(to netip.Addr, o *netlink.RouteGetOptions) (kind int, device string, err error) {
+	routes, err := netlink.RouteGetWithOptions(to.AsSlice(), o)
+	if err == nil && len(routes) == 0 {
+		err = errors.New("no answer")
+	}
 	if err != nil {
-		return nil, fmt.Errorf("list the local routes: %w", err)
+		return 0, "", err
 	}
-	for _, r := range routes {
-		if addr, ok := netip.AddrFromSlice(r.Dst.IP); ok {
-			bits, _ := r.Dst.Mask.Size()
-			local = append(local, netip.PrefixFrom(addr, bits))
-		}
+	link, err := net.InterfaceByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return 0, "", fmt.Errorf("interface %d: %w", routes[0].LinkIndex, err)
 	}
-	return local, nil
+	return routes[0].Type, link.Name, nil
 }
 
 // isLocal reports whether an address is local.
 func (m *machine) isLocal(addr netip.Addr) bool {
-	return slices.ContainsFunc(m.local, func(p netip.Prefix) bool { return p.Contains(addr) })
+	local, known := m.local[addr]
+	if !known {
+		kind, _, err := get(addr, nil) // with an error there is no local route
+		local = err == nil && kind == unix.RTN_LOCAL
+		m.local[addr] = local
+	}
+	return local
 }
 
 func index(device string) uint32 {
@@ -132,25 +136,14 @@ func (m *machine) entry(from netip.Addr) (string, error) {
 	if m.isLocal(from) {
 		return "", fmt.Errorf("%s is an address of the node itself: no interface receives packets from it", from)
 	}
-	routes, err := netlink.RouteGet(from.AsSlice())
-	if err == nil && len(routes) == 0 {
-		err = errors.New("no route")
-	}
+	_, device, err := get(from, nil)
 	if err != nil {
 		return "", fmt.Errorf("find the interface that receives packets from %s: %w", from, err)
 	}
-	return device(routes[0])
+	return device, nil
 }
 
-func device(r netlink.Route) (string, error) {
-	link, err := net.InterfaceByIndex(r.LinkIndex)
-	if err != nil {
-		return "", fmt.Errorf("interface %d: %w", r.LinkIndex, err)
-	}
-	return link.Name, nil
-}
-
-// route looks up a packet's route (RTM_GETROUTE), once for each destination and mark.
+// route looks up a packet's route, once for each destination and mark.
 func (m *machine) route(p oracle.Packet) (oracle.Route, error) {
 	a := asked{p.Destination().Addr(), p.Mark}
 	r, known := m.routes[a]
@@ -160,22 +153,17 @@ func (m *machine) route(p oracle.Packet) (oracle.Route, error) {
 	if err := m.ctx.Err(); err != nil {
 		return r, err
 	}
-	found, err := netlink.RouteGetWithOptions(a.to.AsSlice(), &netlink.RouteGetOptions{Iif: p.In, SrcAddr: p.From.Addr().AsSlice(), Mark: p.Mark})
-	if err == nil && len(found) == 0 {
-		err = errors.New("no answer")
-	}
+	kind, out, err := get(a.to, &netlink.RouteGetOptions{Iif: p.In, SrcAddr: p.From.Addr().AsSlice(), Mark: p.Mark})
 	forwards := p.In == "" || forwardsFrom(m.family, p.In)
 	switch unreachable := errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH); {
-	case err == nil && found[0].Type == unix.RTN_LOCAL:
+	case errors.As(err, new(*net.OpError)): // the interface has just been removed
+		return r, err
+	case err == nil && kind == unix.RTN_LOCAL:
 		r = oracle.Route{Local: true, Out: "lo", Verdict: oracle.Accept, Text: fmt.Sprintf("routing: %s is this node's own", a.to)}
 	case (err == nil || unreachable) && !forwards:
 		r = oracle.Route{Verdict: oracle.Drop, Text: fmt.Sprintf("routing: the node does not forward packets that arrive on %s (sysctl forwarding)", p.In)}
 	case err == nil:
-		r.Verdict = oracle.Accept
-		if r.Out, err = device(found[0]); err != nil {
-			return r, err
-		}
-		r.Text = fmt.Sprintf("routing: to %s by %s", a.to, r.Out)
+		r = oracle.Route{Out: out, Verdict: oracle.Accept, Text: fmt.Sprintf("routing: to %s by %s", a.to, out)}
 	default: // EXDEV: rp_filter; EINVAL: a blackhole, or an address that may not be there
 		r = oracle.Route{Verdict: oracle.Drop, Text: fmt.Sprintf("routing: from %s to %s: %v", p.From.Addr(), a.to, err)}
 		if unreachable || p.In == "" {
@@ -200,37 +188,23 @@ func forwardsFrom(family sdk.Family, device string) bool {
 	return err == nil && len(data) > 0 && data[0] == '1'
 }
 
-// programs describes BPF programs at the interfaces on which a packet arrives or may leave.
+// programs names the interfaces on which a packet arrives or may leave that have programs of XDP, traffic control or tcx.
 func (m *machine) programs(in string) (notes []string) {
-	var names []string
+	names := []string{in}
 	for _, r := range m.routes {
 		names = append(names, r.Out)
 	}
 	slices.Sort(names)
-	for _, name := range slices.Compact(append([]string{in}, names...)) {
-		if link, err := netlink.LinkByName(name); name != "lo" && name != "" && err == nil {
-			notes = append(notes, programsAt(link)...)
+	for _, name := range slices.Compact(names) {
+		link, err := netlink.LinkByName(name)
+		if err != nil || name == "lo" {
+			continue
 		}
-	}
-	return notes
-}
-
-func programsAt(link netlink.Link) (notes []string) {
-	name := link.Attrs().Name
-	add := func(format string, args ...any) {
-		notes = append(notes, fmt.Sprintf(format, args...)+", which the walk does not follow")
-	}
-	if xdp := link.Attrs().Xdp; xdp != nil && xdp.Attached {
-		add("interface %s has a program of XDP (bpftool prog show id %d)", name, xdp.ProgId)
-	}
-	queues, _ := netlink.QdiscList(link)
-	if slices.ContainsFunc(queues, func(q netlink.Qdisc) bool { return q.Type() == "clsact" || q.Type() == "ingress" }) {
-		add("interface %s may have filters of traffic control (tc filter show dev %s)", name, name)
-	}
-	for _, kind := range []uint32{unix.BPF_TCX_INGRESS, unix.BPF_TCX_EGRESS} {
-		if hasTCX(uint32(link.Attrs().Index), kind) {
-			add("interface %s has programs of tcx (bpftool net show dev %s)", name, name)
-			break
+		queues, _ := netlink.QdiscList(link)
+		controls := slices.ContainsFunc(queues, func(q netlink.Qdisc) bool { return q.Type() == "clsact" || q.Type() == "ingress" })
+		xdp, index := link.Attrs().Xdp, uint32(link.Attrs().Index)
+		if xdp != nil && xdp.Attached || controls || hasTCX(index, unix.BPF_TCX_INGRESS) || hasTCX(index, unix.BPF_TCX_EGRESS) {
+			notes = append(notes, fmt.Sprintf("interface %s may have programs of XDP or traffic control (bpftool net show dev %[1]s; tc filter show dev %[1]s), which the walk does not follow", name))
 		}
 	}
 	return notes

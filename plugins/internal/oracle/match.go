@@ -29,9 +29,8 @@ type clause struct {
 // A parser parses a rule's words from left to right. Unknown words are an error: a tracer that guesses proves
 // nothing.
 type parser struct {
-	words  []string
-	not    bool
-	recent recent
+	words []string
+	not   bool
 	clause
 }
 
@@ -47,9 +46,6 @@ func parse(words []string) clause {
 			p.tests = append(p.tests, func(w *way) bool { w.failed = err; return false })
 			return p.clause
 		}
-	}
-	if p.recent.name != "" {
-		p.tests = append(p.tests, p.recent.test)
 	}
 	return p.clause
 }
@@ -120,10 +116,17 @@ func (p *parser) option(name string) error {
 	case "--probability":
 		share, err := strconv.ParseFloat(p.next(), 64)
 		return cmp.Or(err, p.addTest(func(w *way) bool { return w.random(share) }))
+	case "--rcheck":
+		return p.addTest(func(w *way) bool { return w.rules.Remembers && w.random(0.5) })
+	case "--seconds", "--name", "--mask":
+		p.next()
+		return nil
+	case "--set", "--reap", "--rsource":
+		return nil
 	case "-j", "-g":
 		return p.target(name)
 	}
-	return p.recently(name)
+	return fmt.Errorf("%q is not supported", name)
 }
 
 func (p *parser) address(name string) error {
@@ -189,31 +192,6 @@ func (p *parser) addressType(name string) error {
 		}
 		return w.packet.Local(w.to.Addr())
 	})
-}
-
-// A recent is the match recent: it checks whether a list has the source, or adds the source.
-type recent struct {
-	name string
-	set  bool
-}
-
-func (p *parser) recently(name string) error {
-	switch name {
-	case "--rcheck", "--reap", "--rsource":
-	case "--set":
-		p.recent.set = true
-	case "--seconds", "--mask":
-		p.next()
-	case "--name":
-		p.recent.name = p.next()
-	default:
-		return fmt.Errorf("%q is not supported", name)
-	}
-	return nil
-}
-
-func (r recent) test(w *way) bool {
-	return r.set || w.rules.Remembers && w.random(0.5)
 }
 
 // idle are the targets that do not decide the packet's fate.
