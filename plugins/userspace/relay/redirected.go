@@ -90,17 +90,15 @@ func (x *Redirected) listenLocked(ctx context.Context) error {
 	return nil
 }
 
-// listenAt opens a listener at the preferred port if that is free, else at any port.
+// listenAt opens a listener at the preferred port if that is free, else at any port. Without SO_REUSEPORT it is not free
+// while another process has it.
 func (x *Redirected) listenAt(ctx context.Context, preferred uint16) (*listener, error) {
-	if preferred != 0 {
-		at := netip.AddrPortFrom(x.every, preferred)
-		err := bindOnce(at) // without SO_REUSEPORT, so that it fails if a process has the port
-		if err == nil {
-			return x.relay.listenTCP(ctx, at)
-		}
-		x.relay.log.Load().Info("the former port of redirected connections is not free", "port", preferred, "why", err)
+	l, err := x.relay.listenTCP(ctx, netip.AddrPortFrom(x.every, preferred), nil)
+	if err == nil || preferred == 0 {
+		return l, err
 	}
-	return x.relay.listenTCP(ctx, netip.AddrPortFrom(x.every, 0))
+	x.relay.log.Load().Info("the former port of redirected connections is not free", "port", preferred, "why", err)
+	return x.relay.listenTCP(ctx, netip.AddrPortFrom(x.every, 0), nil)
 }
 
 // accept implements acceptor for the listener for an origin.

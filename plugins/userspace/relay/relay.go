@@ -4,6 +4,7 @@ package relay
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -63,7 +64,7 @@ func (r *Relay) Stop() {
 // Listen opens a TCP or UDP Socket at an address of this machine. Its error may wrap ErrNotLocal, ErrNotAllowed or ErrInUse.
 func (r *Relay) Listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) (Socket, error) {
 	if protocol == sdk.TCP {
-		l, err := r.listenTCP(ctx, at)
+		l, err := r.listenTCP(ctx, at, reusePort)
 		if err != nil {
 			return nil, err
 		}
@@ -72,17 +73,20 @@ func (r *Relay) Listen(ctx context.Context, protocol sdk.Protocol, at netip.Addr
 	return r.listenUDP(ctx, at, at, false)
 }
 
-// Probe returns the error that Listen would return. It never accepts a connection.
+// Probe returns the error that Listen would return if no process could share a port.
 func Probe(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) error {
-	if protocol == sdk.TCP {
-		return bindOnce(at)
-	}
 	var l net.ListenConfig
-	conn, err := l.ListenPacket(ctx, network(protocol, at), at.String())
+	var c io.Closer
+	var err error
+	if protocol == sdk.TCP {
+		c, err = l.Listen(ctx, network(protocol, at), at.String())
+	} else {
+		c, err = l.ListenPacket(ctx, network(protocol, at), at.String())
+	}
 	if err != nil {
 		return err
 	}
-	return conn.Close()
+	return c.Close()
 }
 
 // network returns the name in package net of a protocol in the family of at.

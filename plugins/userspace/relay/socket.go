@@ -80,28 +80,21 @@ func (s *tcpSocket) Close()       { s.listener.Close() }
 // keepAlive detects within two minutes that a client or endpoint has disappeared.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
-// A backoff waits after temporary errors, such as too many open files. It waits longer each time, and logs only the first
-// error. Meanwhile clients wait in the kernel.
+// A backoff waits after temporary errors, such as too many open files. It logs only the first one. Meanwhile clients wait
+// in the kernel.
 type backoff struct {
-	relay *Relay
-	at    string
-	delay time.Duration // the next one; 0 after a success
+	relay   *Relay
+	at      string
+	failing bool
 }
-
-const (
-	minBackoff = 5 * time.Millisecond
-	maxBackoff = time.Second
-)
 
 // wait sleeps after an error. It returns false if ctx is done.
 func (b *backoff) wait(ctx context.Context, err error) bool {
-	if b.delay == 0 {
-		b.delay = minBackoff
+	if !b.failing {
+		b.failing = true
 		b.relay.log.Load().Warn("cannot accept; backing off", "at", b.at, "err", err, "try", advice(err))
 	}
-	now := b.delay
-	b.delay = min(2*b.delay, maxBackoff)
-	return sleep(ctx, now)
+	return sleep(ctx, 50*time.Millisecond)
 }
 
 // sleep returns false if ctx is done.
@@ -116,8 +109,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // reset records a success.
 func (b *backoff) reset() {
-	if b.delay > 0 {
-		b.delay = 0
+	if b.failing {
+		b.failing = false
 		b.relay.log.Load().Info("accepting again", "at", b.at)
 	}
 }

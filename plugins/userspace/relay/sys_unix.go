@@ -99,31 +99,6 @@ func setRaw(c syscall.RawConn, level, option, value int) (err error) {
 	return cmp.Or(failed, err)
 }
 
-// bindOnce binds a TCP socket and closes it. It does not listen, so no client can connect.
-func bindOnce(at netip.AddrPort) error {
-	domain, addr := sockaddr(at)
-	fd, err := unix.Socket(domain, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return fmt.Errorf("create a socket: %w", err)
-	}
-	defer unix.Close(fd)
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-		return fmt.Errorf("set SO_REUSEADDR: %w", err)
-	}
-	if err := unix.Bind(fd, addr); err != nil {
-		return fmt.Errorf("bind: %w", err)
-	}
-	return nil
-}
-
-func sockaddr(at netip.AddrPort) (domain int, addr unix.Sockaddr) {
-	port := int(at.Port())
-	if ip := at.Addr(); ip.Is4() {
-		return unix.AF_INET, &unix.SockaddrInet4{Port: port, Addr: ip.As4()}
-	}
-	return unix.AF_INET6, &unix.SockaddrInet6{Port: port, Addr: at.Addr().As16()}
-}
-
 // Errors of Listen and Probe, for errors.Is.
 const (
 	ErrNotLocal   = unix.EADDRNOTAVAIL // no interface of this machine has the address

@@ -10,8 +10,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/windows"
-
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // Errors of Listen and Probe, for errors.Is.
@@ -72,12 +70,3 @@ func awaitData(c *net.TCPConn) error {
 
 // reusePort does nothing: a port belongs to one socket.
 func reusePort(string, string, syscall.RawConn) error { return nil }
-
-// bindOnce binds a TCP socket and closes it.
-func bindOnce(at netip.AddrPort) error {
-	l, err := net.Listen(network(sdk.TCP, at), at.String())
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -29,9 +30,9 @@ type listener struct {
 // An acceptor returns the server of an accepted connection and its Caller. If the server is nil, the connection is reset.
 type acceptor func(*net.TCPConn) (*server, sdk.Caller)
 
-// listenTCP opens a listener.
-func (r *Relay) listenTCP(ctx context.Context, at netip.AddrPort) (*listener, error) {
-	config := net.ListenConfig{Control: reusePort, KeepAliveConfig: keepAlive}
+// listenTCP opens a listener. control sets options of its socket; nil means none.
+func (r *Relay) listenTCP(ctx context.Context, at netip.AddrPort, control func(string, string, syscall.RawConn) error) (*listener, error) {
+	config := net.ListenConfig{Control: control, KeepAliveConfig: keepAlive}
 	config.SetMultipathTCP(false) // with MPTCP, abort would not reset
 	l, err := config.Listen(ctx, network(sdk.TCP, at), at.String())
 	if err != nil {

@@ -122,8 +122,8 @@ func TestResetAfterHalfClose(t *testing.T) {
 // silentAt starts an endpoint that neither accepts nor refuses, because its backlog is full, and returns its socket.
 func silentAt(t *testing.T, addr string) (fd int) {
 	t.Helper()
-	domain, at := sockaddr(addrPortOf(addr))
-	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	at := addrPortOf(addr)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func silentAt(t *testing.T, addr string) (fd int) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Bind(fd, at); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Listen(fd, 0); err != nil {
