@@ -36,7 +36,7 @@ func TestCleanupDescribes(t *testing.T) {
 	c := dial(t, front)
 	_, _ = c.Write([]byte("x"))
 	_, _ = c.Read(make([]byte, 1))
-	want := []string{"socket tcp " + front + " of ns1/web/tcp4", "1 established connections"}
+	want := []string{"sockets: 1", "connections and UDP flows: 1"}
 	for _, dry := range []bool{true, false} {
 		if got, err := s.Cleanup(t.Context(), sdk.Leftovers{DryRun: dry}); err != nil || !slices.Equal(got, want) {
 			t.Errorf("dry run %v: %q, %v", dry, got, err)

@@ -25,7 +25,7 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 	var ports map[sdk.Family][]uint16
 	var err error
 	if mayWrite() { // otherwise this process cannot have written rules
-		ports = p.redirectedPorts(ctx)
+		ports = redirectedPorts(ctx)
 		var rules, parameters []string
 		var unable error
 		rules, err = sweepRules(l.KubeProxy).All(ctx, l, env)
@@ -42,46 +42,36 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 	return append(gone, addresses...), errors.Join(err, unable)
 }
 
-// redirectedPorts returns the TCP ports to which rules of any process redirect, those of this process, and those of the
-// process before it.
-func (p *plugin) redirectedPorts(ctx context.Context) map[sdk.Family][]uint16 {
+// redirectedPorts returns the TCP ports to which rules of any process redirect.
+func redirectedPorts(ctx context.Context) map[sdk.Family][]uint16 {
 	all := make(map[sdk.Family][]uint16)
-	note := func(f sdk.Family, ports relay.Ports) {
-		if ports != (relay.Ports{}) {
-			all[f] = append(all[f], ports[:]...)
-		}
-	}
 	for _, f := range families {
 		for _, tool := range iptables.ToolsInUse(ctx, f) {
-			note(f, portsIn(func(id iptables.ID) (string, bool) {
+			ports := portsIn(func(id iptables.ID) (string, bool) {
 				rules, exists, _ := tool.List(ctx, id) // if that fails, Rules.All fails, too
 				return fmt.Sprint(rules), exists
-			}))
+			})
+			if ports != (relay.Ports{}) {
+				all[f] = append(all[f], ports[:]...)
+			}
 		}
-	}
-	for _, r := range p.way.redirected() {
-		note(r.family, r.former)
-		note(r.family, r.portals.Ports())
 	}
 	return all
 }
 
 // describeSockets describes the sockets and connections that Cleanup closes.
-func (p *plugin) describeSockets() []string {
-	var names []string
+func (p *plugin) describeSockets() (what []string) {
+	n := 0
 	for _, f := range p.way.families {
-		for at, socket := range f.core().open {
-			names = append(names, "socket "+at.String()+" of "+socket.Target().Service.Name().String())
-		}
-		for at := range f.core().leaving {
-			names = append(names, "socket "+at.String()+", which drains UDP flows")
-		}
+		n += len(f.core().open) + len(f.core().leaving)
 	}
-	slices.Sort(names)
-	if n := p.relay.Counters.Established.Load(); n > 0 {
-		names = append(names, fmt.Sprintf("%d established connections", n))
+	if n > 0 {
+		what = append(what, fmt.Sprintf("sockets: %d", n))
 	}
-	return names
+	if n := p.relay.Counters.Open(); n > 0 {
+		what = append(what, fmt.Sprintf("connections and UDP flows: %d", n))
+	}
+	return what
 }
 
 // sweepRules describes the rules to remove.
