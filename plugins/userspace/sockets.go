@@ -294,10 +294,7 @@ func (k socketKernel) Apply(ctx context.Context, b batch) (map[claimKey]error, e
 			continue
 		}
 		delete(k.failed, p)
-		if socket := k.open[p]; socket != nil && socket.Target() != nil {
-			delete(k.open, p)
-			k.leaving[p], k.closing[p] = socket, true
-		}
+		k.leave(p)
 	}
 	for _, c := range changes(b, dropVIPs) {
 		k.vips.drop(c.Key.place.addr.Addr())
@@ -327,8 +324,8 @@ func (s *sockets) follow(b batch) map[place]rivals {
 // update changed, or to a node port at an address that was just removed, it is only recorded in failed.
 func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused map[claimKey]error, err error) {
 	refused = make(map[claimKey]error)
-	failed := maps.Clone(s.failed)
-	opened := make(map[place]bool) // whether it was closing
+	failed := make(map[place]error)
+	var opened []place
 	for p, r := range next {
 		c := r.owner()
 		if c == nil || !c.listens || s.open[p] != nil {
@@ -337,39 +334,42 @@ func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused m
 		if ctx.Err() != nil {
 			break
 		}
-		closing := s.closing[p]
 		switch err := s.openAt(ctx, c); {
 		case err == nil:
-			opened[p] = closing
+			opened = append(opened, p)
 		case !s.isEdited(c.name), c.every() && isNotLocal(err):
-			s.failed[p] = explain(p, err)
-			s.log.Warn("cannot listen; trying again", "at", p.String(), "service", c.name, "err", s.failed[p])
+			failed[p] = explain(p, err)
 		default:
 			refused[c.key()] = explain(p, err)
 		}
 	}
 	if err := ctx.Err(); err != nil || len(refused) > 0 {
-		s.failed = failed
-		for p, closing := range opened {
-			s.undoOpen(p, closing)
+		for _, p := range opened {
+			s.leave(p)
 		}
 		return refused, err
+	}
+	for _, p := range opened {
+		delete(s.failed, p)
+	}
+	for p, err := range failed {
+		s.failed[p] = err
+		s.log.Warn("cannot listen; trying again", "at", p.String(), "service", next[p].owner().name, "err", err)
 	}
 	return nil, nil
 }
 
-// undoOpen undoes openAt. closing says that the socket was closing before.
-func (s *sockets) undoOpen(p place, closing bool) {
+// leave makes finish drain or close the socket at a place, unless a claim needs it before. One without a target is closed
+// at once.
+func (s *sockets) leave(p place) {
 	socket := s.open[p]
 	delete(s.open, p)
 	switch {
 	case socket == nil:
 	case socket.Target() == nil:
 		socket.Close()
-	case closing:
+	default:
 		s.leaving[p], s.closing[p] = socket, true
-	case socket.Drain():
-		s.leaving[p] = socket
 	}
 }
 
@@ -377,7 +377,6 @@ func (s *sockets) undoOpen(p place, closing bool) {
 func (s *sockets) openAt(ctx context.Context, c *claim) error {
 	s.step()
 	p := c.place
-	delete(s.failed, p)
 	if socket := s.leaving[p]; socket != nil {
 		closing := s.closing[p]
 		delete(s.leaving, p)
@@ -445,6 +444,7 @@ func (s *sockets) retryFailed(ctx context.Context) error {
 			s.failed[p] = explain(p, err)
 			continue
 		}
+		delete(s.failed, p)
 		s.serve(c)
 		s.changed[c.name] = true
 	}
