@@ -14,6 +14,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // Node ports are served at the addresses that the node has now, except those that the ipvs mode has bound to its device.
@@ -94,11 +95,11 @@ func TestKernelInspect(t *testing.T) {
 func (n node) inspected() (all int) {
 	n.Helper()
 	for _, r := range n.way.redirected() {
-		there, err := inspectRules(n.Context(), []iptables.Tool{r.rules.Tool})
-		if err != nil {
+		there := newFamilyRules(r.rules.Tool)
+		if _, err := there.List(n.Context()); err != nil {
 			n.Fatal(err)
 		}
-		all += len(r.inspect(there))
+		all += len(r.inspect(map[sdk.Family]*familyRules{r.family: there}))
 	}
 	return all
 }

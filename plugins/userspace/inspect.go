@@ -13,7 +13,6 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/rules"
-	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -21,19 +20,23 @@ import (
 // Inspect reports the frontends of which the kernel has all sockets and rules. Without rules there are no sockets in Standby
 // and Draining: there it reports what would be served.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
-	var tools []iptables.Tool
+	there := make(map[sdk.Family]*familyRules)
 	err := p.Beside(ctx, func() error {
 		for _, r := range p.way.redirected() {
-			tools = append(tools, r.rules.Tool)
+			tool := r.rules.Tool
+			tool.Hold, tool.Commits = nil, nil
+			there[r.family] = newFamilyRules(tool)
+			there[r.family].Reading = func(t iptables.Tables) error { return t.WasRead(isOurs) }
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	there, err := inspectRules(ctx, tools) // calls may run meanwhile, because it may take long
-	if err != nil {
-		return err
+	for _, r := range there { // calls may run meanwhile, because it may take long
+		if _, err := r.List(ctx); err != nil {
+			return err
+		}
 	}
 	var all []sdk.Served
 	err = p.Beside(ctx, func() error {
@@ -58,82 +61,22 @@ func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, erro
 	return t, err
 }
 
-// An inspection has the rules in the kernel. It has those of a tree at the root of the tree, if a packet can get there.
-type (
-	inspection    map[inspectedRule]bool
-	inspectedRule struct {
-		family sdk.Family
-		at     iptables.ID
-		rule   iptables.Rule
-	}
-)
-
-// inspectRules reads the rules in the kernel with these tools.
-func inspectRules(ctx context.Context, tools []iptables.Tool) (inspection, error) {
-	found := make(inspection)
-	for _, tool := range tools {
-		tables, err := tool.Save(ctx, "nat", "filter")
-		if err == nil {
-			err = tables.WasRead(isOurs)
-		}
-		if err != nil {
-			return nil, err
-		}
-		for id, rules := range tables {
-			for _, r := range rules {
-				found[inspectedRule{tool.Family, id, r}] = true
-			}
-		}
-		for _, t := range ruleConfig(tool.Family).Trees {
-			found.reach(tool.Family, t.Tree, tables, t.Root())
-		}
-	}
-	return found, nil
-}
-
-// reach adds the rules of a tree that packets can reach from chain id.
-func (i inspection) reach(f sdk.Family, t *tree.Tree, tables iptables.Tables, id iptables.ID) {
-	for _, r := range tables[id] {
-		i[inspectedRule{f, t.Root(), r}] = true
-		if next := (iptables.ID{Table: id.Table, Chain: r.Target()}); next != id && t.Has(next) {
-			i.reach(f, t, tables, next)
-		}
-	}
-}
-
-// hasAll reports whether the kernel has these rules.
-func (i inspection) hasAll(rules []inspectedRule) bool {
-	return !slices.ContainsFunc(rules, func(r inspectedRule) bool { return !i[r] })
-}
-
-// rulesOf returns the rules of chains, jumps and entries as an inspection has them.
-func (r *familyRules) rulesOf(chains []iptables.Chain, jumps []iptables.Jump, entries []rules.Entry) (all []inspectedRule) {
-	for _, c := range chains {
-		for _, rule := range c.Rules {
-			all = append(all, inspectedRule{r.Family(), c.ID, rule})
-		}
-	}
-	for _, j := range jumps {
-		all = append(all, inspectedRule{r.Family(), j.At, j.Rule})
-	}
-	for _, e := range entries {
-		t := r.Trees[e.In]
-		all = append(all, inspectedRule{r.Family(), t.Root(), t.Line(tree.Entry{Key: e.Key, Rule: e.Rule})})
-	}
-	return all
-}
-
 // inspect returns the frontends whose sockets are open, or in a role without sockets those that would be served.
-func (d *direct) inspect(inspection) []sdk.Served {
+func (d *direct) inspect(map[sdk.Family]*familyRules) []sdk.Served {
 	return d.frontends(func(name sdk.Name, f sdk.Frontend) bool { return d.role != sdk.Active || d.hasSockets(name, f) })
 }
 
-// inspect returns the frontends whose sockets are open and whose rules, with the fixed ones, are in the kernel.
-func (r *redirected) inspect(there inspection) []sdk.Served {
-	if !there.hasAll(r.rules.rulesOf(r.rules.node.chains(), r.rules.node.jumps(r.role), nil)) {
+// inspect returns the frontends whose sockets are open and whose rules, with the fixed ones, are there.
+func (r *redirected) inspect(there map[sdk.Family]*familyRules) []sdk.Served {
+	kernel, node := there[r.family], &r.rules.node
+	differs := func(c iptables.Chain) bool { text, _ := kernel.Found(c.ID); return text != iptables.Join(c.Rules) }
+	lacks := func(j iptables.Jump) bool { return !kernel.HasJump(j) }
+	if slices.ContainsFunc(node.chains(), differs) || slices.ContainsFunc(node.jumps(r.role), lacks) {
 		return nil
 	}
-	return r.frontends(func(name sdk.Name, f sdk.Frontend) bool { return r.hasRules(name, f, there) && r.hasSockets(name, f) })
+	return r.frontends(func(name sdk.Name, f sdk.Frontend) bool {
+		return r.hasRules(kernel.Installed()[name], name, f) && r.hasSockets(name, f)
+	})
 }
 
 // frontends returns the installed frontends for which has is true. A process that may not write serves none.
@@ -156,14 +99,19 @@ func (s *sockets) frontends(has func(sdk.Name, sdk.Frontend) bool) (all []sdk.Se
 	return all
 }
 
-// hasRules reports whether the kernel has the rules of a frontend.
-func (r *redirected) hasRules(name sdk.Name, f sdk.Frontend, there inspection) bool {
+// hasRules reports whether a piece of the kernel has the rules of a frontend that belong to its Service alone.
+func (r *redirected) hasRules(piece rules.Piece, name sdk.Name, f sdk.Frontend) bool {
+	differs := func(c iptables.Chain) bool { text, _ := piece.Chain(c.ID); return text != iptables.Join(c.Rules) }
+	lacks := func(e rules.Entry) bool {
+		rule, _ := piece.Entry(e.In, e.Key)
+		return !r.rules.Trees[e.In].Shared && rule != e.Rule
+	}
 	claims := r.installed(name).claims
 	for i := range claims {
 		if !claims[i].frontend.Equal(f) {
 			continue
 		}
-		if at := r.rulesFor(&claims[i]); len(at.entries) == 0 || !there.hasAll(r.rules.rulesOf(at.chains, nil, at.entries)) {
+		if at := r.rulesFor(&claims[i]); len(at.entries) == 0 || slices.ContainsFunc(at.chains, differs) || slices.ContainsFunc(at.entries, lacks) {
 			return false
 		}
 	}

@@ -76,7 +76,7 @@ type way struct {
 // A family serves one IP family: a direct or a redirected.
 type family interface {
 	frame.Family[*desired]
-	inspect(inspection) []sdk.Served
+	inspect(there map[sdk.Family]*familyRules) []sdk.Served
 	core() *sockets
 	close()
 }
