@@ -198,45 +198,43 @@ func (v *vips) create(ctx context.Context, addrs []netip.Addr, step func()) erro
 			}
 		}
 	}
-	return v.await(ctx, slices.Clone(addrs), step)
+	return v.await(ctx, addrs, step)
 }
 
 // await waits until addresses can be used, and notes when the system created those that are ours. It removes those of
 // ours that cannot be used.
 func (v *vips) await(ctx context.Context, addrs []netip.Addr, step func()) error {
-	for deadline := time.Now().Add(usableLimit); ; step() {
-		there, err := v.list()
-		if err != nil {
-			return err
-		}
-		late := time.Now().After(deadline)
-		addrs = slices.DeleteFunc(addrs, func(addr netip.Addr) bool {
-			a, exists := there[addr]
-			if n, noted := v.notes[addr]; noted && exists {
-				v.notes[addr] = note{n.Interface, a.created}
-			}
-			switch {
-			case v.missing[addr] != errNotAdded:
-			case exists && a.state == usable:
-				v.present[addr] = true
-				delete(v.missing, addr)
-			case exists && a.state == tentative && !late:
-				return false
-			default:
-				v.missing[addr] = cannotUse(addr, a, exists)
-				err = errors.Join(err, v.remove(addr, there))
-			}
-			return true
-		})
-		if len(addrs) == 0 || err != nil {
-			return err
-		}
+	deadline := time.Now().Add(usableLimit)
+	there, err := v.list()
+	isTentative := func(addr netip.Addr) bool { a, exists := there[addr]; return exists && a.state == tentative }
+	for err == nil && slices.ContainsFunc(addrs, isTentative) && time.Now().Before(deadline) {
+		step()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(pollEvery):
 		}
+		there, err = v.list()
 	}
+	if err != nil {
+		return err
+	}
+	for _, addr := range addrs {
+		a, exists := there[addr]
+		if n, noted := v.notes[addr]; noted && exists {
+			v.notes[addr] = note{n.Interface, a.created}
+		}
+		switch {
+		case v.missing[addr] != errNotAdded:
+		case exists && a.state == usable:
+			v.present[addr] = true
+			delete(v.missing, addr)
+		default:
+			v.missing[addr] = cannotUse(addr, exists && a.state == duplicate)
+			err = errors.Join(err, v.remove(addr, there))
+		}
+	}
+	return err
 }
 
 // drop records that no Service needs an address any more. release removes the address.
@@ -419,29 +417,20 @@ func (v *vips) list() (map[netip.Addr]assigned, error) {
 
 // cannotAdd explains why an address was not added. The error is a Refusal if it makes no sense to try again.
 func (v *vips) cannotAdd(addr netip.Addr, err error) error {
-	where := "the loopback interface"
-	if v.on != "" {
-		where = fmt.Sprintf("the interface %q", v.on)
-	}
-	why := fmt.Sprintf("the address %s cannot be added to %s: %v", addr, where, err)
+	why := fmt.Sprintf("the address %s cannot be added to the interface %s: %v", addr, cmp.Or(v.on, "loopback"), err)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		return &sdk.Refusal{Field: "frontends", Why: why, Try: "add it by other means, and set the option addresses to never"}
 	case errors.Is(err, fs.ErrPermission):
 		return &sdk.Refusal{Field: "frontends", Why: why, Try: "run the host as an administrator, or as a service"}
-	case errors.Is(err, fs.ErrNotExist):
-		return errors.New(why + "; try: Get-NetIPInterface, for the names of interfaces, and set the option interface")
 	}
-	return errors.New(why + "; try: Get-NetIPAddress, for the interface that has it; the plugin tries again")
+	return errors.New(why + "; try: Get-NetIPAddress, for interfaces and their addresses, and the option interface; the plugin tries again")
 }
 
 // cannotUse explains why an address that was added, or that another program added, cannot be used.
-func cannotUse(addr netip.Addr, a assigned, exists bool) error {
-	switch {
-	case exists && a.state == duplicate:
+func cannotUse(addr netip.Addr, isDuplicate bool) error {
+	if isDuplicate {
 		return fmt.Errorf("another machine on the link has the address %s already; try: give the Service another address, or set the option interface to one that the other machine is not behind", addr)
-	case exists:
-		return fmt.Errorf("the address %s cannot be used after %s, because the system still checks whether another machine has it; try: Get-NetIPAddress -IPAddress %s, for its state; the plugin tries again", addr, usableLimit, addr)
 	}
-	return fmt.Errorf("the address %s was removed as soon as it was added; try: find the program that removes it; the plugin tries again", addr)
+	return fmt.Errorf("the address %s cannot be used after %s; try: Get-NetIPAddress -IPAddress %[1]s, for its state; the plugin tries again", addr, usableLimit)
 }

@@ -209,10 +209,10 @@ func TestCannotAdd(t *testing.T) {
 		{"another machine has it", func() {}, "another machine on the link has the address 10.96.0.2 already; try:", false},
 		{"no system call", func() {
 			m.denied = fmt.Errorf("iphlpapi.dll has no CreateUnicastIpAddressEntry: %w", errors.ErrUnsupported)
-		}, `the address 10.96.0.2 cannot be added to the loopback interface: iphlpapi.dll has no`, true},
+		}, `the address 10.96.0.2 cannot be added to the interface loopback: iphlpapi.dll has no`, true},
 		{"no permission", func() { m.denied = fs.ErrPermission }, "run the host as an administrator", true},
-		{"no interface", func() { m.denied, m.missing = nil, true }, "Get-NetIPInterface", false},
-		{"no interface with this name", func() { v.on = "vEthernet (nat)" }, `to the interface "vEthernet (nat)"`, false},
+		{"no interface", func() { m.denied, m.missing = nil, true }, "Get-NetIPAddress", false},
+		{"no interface with this name", func() { v.on = "vEthernet (nat)" }, `to the interface vEthernet (nat)`, false},
 	} {
 		m.set(c.prepare)
 		missing := m.add(v, vip(1), vip(2))
@@ -356,7 +356,7 @@ func TestRemovedAddress(t *testing.T) {
 	}
 	m.removeInterface(true)
 	eventually(t, func() error {
-		if notes := s.Report().Notes; len(notes) != 1 || !strings.HasPrefix(notes[0], "ns1/web/tcp4 is not served at "+front) || !strings.Contains(notes[0], "to the loopback interface") {
+		if notes := s.Report().Notes; len(notes) != 1 || !strings.HasPrefix(notes[0], "ns1/web/tcp4 is not served at "+front) || !strings.Contains(notes[0], "to the interface loopback") {
 			return fmt.Errorf("notes: %q", notes)
 		}
 		return nil
