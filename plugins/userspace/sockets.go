@@ -61,10 +61,9 @@ type sockets struct {
 
 // A claimKey is a key of the reconciler.
 type claimKey struct {
-	isVIP   bool
-	place   place // of a VIP only the address
-	every   bool  // the claim belongs to a node port
-	listens bool
+	isVIP bool
+	place place // of a VIP only the address
+	every bool  // the claim belongs to a node port
 }
 
 // rivals are the claims to one place: that of a frontend with this address, and that of a node port.
@@ -217,9 +216,9 @@ func (m socketMode) Parse(map[claimKey]*claim) (map[sdk.Name]*desired, sdk.Role)
 	return m.claims.Installed(), 0
 }
 
-// Frontend returns where the socket of a claim listens.
+// Frontend returns the place of a claim.
 func (socketMode) Frontend(k claimKey) (sdk.Protocol, netip.AddrPort, bool) {
-	return k.place.protocol, k.place.addr, k.listens
+	return k.place.protocol, k.place.addr, !k.isVIP
 }
 
 // A socketKernel is sockets as a reconcile.Kernel.
@@ -302,8 +301,7 @@ func (k socketKernel) Apply(ctx context.Context, b batch) (map[claimKey]error, e
 	return nil, nil
 }
 
-// follow returns the rivals after a batch at each place that it changes. If a claim begins or ceases to listen, its key
-// changes: the new claim may come before the removal of the old one.
+// follow returns the rivals after a batch at each place that it changes.
 func (s *sockets) follow(b batch) map[place]rivals {
 	next := make(map[place]rivals)
 	for _, c := range changes(b, changeSockets) {
@@ -312,9 +310,7 @@ func (s *sockets) follow(b batch) map[place]rivals {
 		if !seen {
 			r = s.rivals[p]
 		}
-		if i := c.Key.rank(); c.New != nil || r[i] == c.Old {
-			r[i] = c.New
-		}
+		r[c.Key.rank()] = c.New
 		next[p] = r
 	}
 	return next

@@ -33,9 +33,7 @@ type claim struct {
 func (c *claim) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
 // key returns the key of a claim in the reconciler.
-func (c *claim) key() claimKey {
-	return claimKey{place: c.place, every: c.every(), listens: c.listens}
-}
+func (c *claim) key() claimKey { return claimKey{place: c.place, every: c.every()} }
 
 // A desired is the piece of one Service: its value for connections, and its claims. It is nil if there is no Service.
 type desired struct {
