@@ -29,6 +29,7 @@ const written = `table ip t {
 		limit rate 1/second log
 		tcp dport { 60-62, 70 } reject
 		tcp dport 63 ip saddr { 198.18.0.0/16, 10.0.0.0/8 } drop
+		tcp dport 65 ip saddr != { 10.0.0.0/8, 172.16.0.0/12 } drop
 		tcp dport 64 tcp sport vmap { 1 : accept, * : drop }
 		tcp dport . ip saddr @allowed reject with tcp reset
 		ct state new iifname "eth*" limit rate 1/second drop
@@ -57,13 +58,13 @@ func TestKernelReads(t *testing.T) {
 	for dest, want := range map[string]string{
 		"10.0.0.1:1": "DROP", "10.0.0.1:2": "REJECT", "10.0.0.1:3": "REJECT", "10.0.0.1:4": "ACCEPT",
 		"10.0.0.1:90": "DROP", "10.0.0.1:100": "DROP", "10.0.0.1:5": "ACCEPT", "10.0.0.1:80": "REJECT",
-		"10.0.0.1:60": "REJECT", "10.0.0.1:61": "REJECT", "10.0.0.1:70": "REJECT", "10.0.0.1:63": "DROP", "10.0.0.1:64": "DROP",
+		"10.0.0.1:60": "REJECT", "10.0.0.1:61": "REJECT", "10.0.0.1:70": "REJECT", "10.0.0.1:63": "DROP", "10.0.0.1:64": "DROP", "10.0.0.1:65": "DROP",
 	} {
 		if end := endOf(t, table, "eth0", client, dest); end != "= "+want+" "+dest {
 			t.Errorf("%s: %s, not %s", dest, end, want)
 		}
 	}
-	if _, err := from(t, table, "eth0", client, "10.0.0.1:81"); err == nil || !strings.HasSuffix(err.Error(), "chain in, rule 12: the expression limit") {
+	if _, err := from(t, table, "eth0", client, "10.0.0.1:81"); err == nil || !strings.HasSuffix(err.Error(), "chain in, rule 13: the expression limit") {
 		t.Errorf("a rule with a limit: %v", err)
 	}
 }
