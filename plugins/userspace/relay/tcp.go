@@ -188,10 +188,6 @@ func (r *Relay) join(client, endpoint *net.TCPConn) {
 	back.Go(out.run) // ends when in.run or the group closes a connection
 	in.run()
 	back.Wait()
-	if both.reset.Load() {
-		abort(client)
-		abort(endpoint)
-	}
 }
 
 // run copies bytes until from has closed its side, or one of the connections was reset.
