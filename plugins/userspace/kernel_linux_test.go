@@ -11,27 +11,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/relaytest"
 )
 
-func TestMain(m *testing.M) {
-	netns.Main(withLoopback{m})
-}
-
-// withLoopback runs tests with the loopback interface up, which is down in a new namespace.
-type withLoopback struct{ *testing.M }
-
-func (m withLoopback) Run() int {
-	if lo, err := netlink.LinkByName("lo"); err == nil {
-		_ = netlink.LinkSetUp(lo) // without root it is the machine's, which is up
-	}
-	return m.M.Run()
-}
+func TestMain(m *testing.M) { relaytest.Main(m) }
 
 // A kernel gives access to the tables of the test's namespace by one backend.
 type kernel struct {

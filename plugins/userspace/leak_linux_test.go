@@ -48,12 +48,6 @@ func fullLife(t *testing.T, back string, cleanUp bool) {
 			u.Close()
 		}
 	}
-	big := dial(t, front)
-	defer big.Close()
-	go func() { // ends with big
-		_, _ = io.CopyN(big, endless{}, 8<<20)
-	}()
-	_, _ = io.CopyN(io.Discard, big, 4<<20) // the rest is in flight at the end
 	s.set(svc("web", "cluster-ip "+away, back))
 	for _, r := range []sdk.Role{sdk.Draining, sdk.Active, sdk.Standby, sdk.Active} {
 		s.role(r)
@@ -65,7 +59,3 @@ func fullLife(t *testing.T, back string, cleanUp bool) {
 		t.Fatal(err)
 	}
 }
-
-type endless struct{}
-
-func (endless) Read(p []byte) (int, error) { return len(p), nil }

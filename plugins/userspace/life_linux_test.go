@@ -79,11 +79,7 @@ func TestKernelClientsWait(t *testing.T) {
 		}
 		connected := make(chan error, 1)
 		go func() { // ends with the answer, or after a timeout
-			conn, err := n.host(outsider).Dial(n.Context(), "tcp", netip.MustParseAddr(outsider), netip.MustParseAddrPort("172.30.0.41:80"))
-			if err == nil {
-				defer conn.Close()
-				_, err = askName(conn)
-			}
+			_, err := n.call("tcp", "172.30.0.41:80")
 			connected <- err
 		}()
 		dropped := regexp.MustCompile(`(?m)^\s*[1-9]\d*\s+\d+\s+DROP\s`)

@@ -3,7 +3,6 @@
 package userspace
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 
@@ -49,21 +48,5 @@ func TestKernelPodsOfOtherNodes(t *testing.T) {
 				n.findsFrom(other, network, "172.30.0.41:80", elsewhere)
 			}
 		}
-	})
-}
-
-// findsFrom waits until an endpoint answers a host.
-func (n node) findsFrom(from, network, to, endpoint string) {
-	n.Helper()
-	eventually(n.T, func() error {
-		conn, err := n.host(from).Dial(n.Context(), network, netip.MustParseAddr(from), netip.MustParseAddrPort(to))
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		if got, err := askName(conn); err != nil || got != endpoint {
-			return fmt.Errorf("from %s %s %s: found %q, %v, want %s", from, network, to, got, err, endpoint)
-		}
-		return nil
 	})
 }

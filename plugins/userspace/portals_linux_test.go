@@ -96,7 +96,12 @@ func (n node) serve(services ...sdk.Service) {
 // call returns the name of the endpoint that answers an outsider.
 func (n node) call(network, to string) (string, error) {
 	n.Helper()
-	conn, err := n.host(outsider).Dial(n.Context(), network, netip.MustParseAddr(outsider), netip.MustParseAddrPort(to))
+	return n.callFrom(outsider, network, to)
+}
+
+func (n node) callFrom(from, network, to string) (string, error) {
+	n.Helper()
+	conn, err := n.host(from).Dial(n.Context(), network, netip.MustParseAddr(from), netip.MustParseAddrPort(to))
 	if err != nil {
 		return "", err
 	}
@@ -120,9 +125,14 @@ func askWithin(wait time.Duration, conn net.Conn) (string, error) {
 // finds waits until an endpoint answers an outsider.
 func (n node) finds(network, to, endpoint string) {
 	n.Helper()
+	n.findsFrom(outsider, network, to, endpoint)
+}
+
+func (n node) findsFrom(from, network, to, endpoint string) {
+	n.Helper()
 	eventually(n.T, func() error {
-		if got, err := n.call(network, to); err != nil || got != endpoint {
-			return fmt.Errorf("%s %s: found %q, %v", network, to, got, err)
+		if got, err := n.callFrom(from, network, to); err != nil || got != endpoint {
+			return fmt.Errorf("from %s %s %s: found %q, %v, want %s", from, network, to, got, err, endpoint)
 		}
 		return nil
 	})

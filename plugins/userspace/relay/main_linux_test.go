@@ -10,27 +10,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/relaytest"
 )
 
 func TestMain(m *testing.M) {
 	if words := os.Getenv(asRelay); words != "" {
 		os.Exit(beRelay(words))
 	}
-	netns.Main(withLoopback{m})
-}
-
-// withLoopback runs tests with the loopback interface up, which is down in a new namespace.
-type withLoopback struct{ *testing.M }
-
-func (m withLoopback) Run() int {
-	if lo, err := netlink.LinkByName("lo"); err == nil {
-		_ = netlink.LinkSetUp(lo) // without root it is the machine's, which is up
-	}
-	return m.M.Run()
+	relaytest.Main(m)
 }
 
 // asRelay is an environment variable that makes the test program a relay. Its value is the address at which it listens, and
