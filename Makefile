@@ -246,7 +246,7 @@ staticcheck: bin/staticcheck ## run staticcheck
 
 .PHONY: docs-check
 docs-check: ## check links, names, generated parts and word count of the pages, and run their commands (some minutes)
-	$(GOTEST) -count=1 -run '^Test(Docs|DocOf|WireDoc|KubeProxy|NamedTests|ShownExample|OwnMetrics|States|Monitored|ChartReadme)' ./test
+	$(GOTEST) -count=1 -run '^Test(Docs|DocOf|WireDoc|NamedTests|ShownExample|OwnMetrics|States|Monitored|ChartReadme)' ./test
 	$(GOTEST) -count=1 -run '^TestDocs' ./host/config ./sdk/sdktest
 	.ci/commands README.md CONTRIBUTING.md docs/*.md
 

@@ -4,7 +4,6 @@ package test
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,33 +55,5 @@ func TestStoppedAndSpared(t *testing.T) {
 			})
 			s.served("tcp", s.net+"10:18080")
 		})
-	}
-}
-
-// TestDocOfDebugging validates the configurations that docs/debugging.md shows.
-func TestDocOfDebugging(t *testing.T) {
-	t.Parallel()
-	doc := read(t, "../docs/debugging.md")
-	s := newSystem(t)
-	configs := 0
-	for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(doc, -1) {
-		text := block[1]
-		switch {
-		case strings.Contains(text, "kind: HostConfig"):
-			s.write("shown.yaml", text)
-			if got := s.verb("config", "validate", "--file-only", s.path("shown.yaml")); got.code != 0 {
-				t.Errorf("the page shows a config that is wrong: %+v", got)
-			}
-			configs++
-		case strings.Contains(text, "debug: true"):
-			s.write("debug.yaml", "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: acme\nsource: {files: {path: services}}\n"+text)
-			if got := s.verb("config", "validate", "--file-only", s.path("debug.yaml")); got.code != 0 {
-				t.Errorf("the page shows a config that is wrong: %+v", got)
-			}
-			configs++
-		}
-	}
-	if configs != 2 {
-		t.Errorf("the page shows %d configs", configs)
 	}
 }

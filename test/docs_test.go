@@ -60,35 +60,6 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// TestDocsNamedFiles looks for every file of the project that a page names by its path, or by its name after another
-// file of the same folder.
-func TestDocsNamedFiles(t *testing.T) {
-	file := regexp.MustCompile("`((?:(?:host|sdk|plugins|internal|test|configs)/[a-z0-9_/.-]*/)?[a-z0-9_]+\\.(?:go|proto))`")
-	named := 0
-	for _, doc := range docs(t) {
-		for line := range strings.Lines(read(t, doc)) {
-			folder := ""
-			for _, m := range file.FindAllStringSubmatch(line, -1) {
-				path := m[1]
-				if strings.Contains(path, "/") {
-					folder = filepath.Dir(path)
-				} else if folder == "" {
-					continue // the text names its folder in another way
-				} else {
-					path = filepath.Join(folder, path)
-				}
-				named++
-				if _, err := os.Stat(filepath.Join("..", path)); err != nil {
-					t.Errorf("%s names %s, which is not there", doc, path)
-				}
-			}
-		}
-	}
-	if named < 40 {
-		t.Errorf("found only %d files that are named", named)
-	}
-}
-
 // anchors returns the fragments by which links name the headings of a page.
 func anchors(text string) (all []string) {
 	odd := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
@@ -123,19 +94,6 @@ func generated(t *testing.T, page, what, text string) {
 func TestShownExample(t *testing.T) {
 	code := strings.TrimPrefix(read(t, "../sdk/examples/printer/main.go"), "// SPDX-License-Identifier: Apache-2.0\n\n")
 	generated(t, "../docs/writing-a-plugin.md", "from that file", "```go\n"+code+"```\n")
-}
-
-// TestDocsTargets looks for the make targets that pages name in the Makefile.
-func TestDocsTargets(t *testing.T) {
-	makefile := read(t, "../Makefile")
-	named := regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9-]*)")
-	for _, doc := range docs(t) {
-		for _, m := range named.FindAllStringSubmatch(read(t, doc), -1) {
-			if !strings.Contains(makefile, "\n"+m[1]+": ") {
-				t.Errorf("%s names make %s, which the Makefile does not have", doc, m[1])
-			}
-		}
-	}
 }
 
 // TestOwnMetrics compares the table of the dataplanes' own metrics in docs/metrics.md with their help texts.

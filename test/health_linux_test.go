@@ -89,33 +89,6 @@ func TestProbesAndMetrics(t *testing.T) {
 	s.expectAnswer(10256, "healthz", "200 ")
 }
 
-// TestTakenAddress has another program listen at the probes' address: the host serves all the same. With
-// bindAddressHardFail it exits, as TestHardFail shows.
-func TestTakenAddress(t *testing.T) {
-	t.Parallel()
-	s := probedSystem(t, "")
-	taken, err := net.Listen("tcp4", s.net+"1:10256")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	s.start()
-	s.serving()
-	s.until("the status warns of the address", func() error { return s.warning("W012", "healthzBindAddress: listen tcp") })
-	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "W012") {
-		t.Errorf("status ended with %d:\n%s", got.code, got.out)
-	}
-	s.until("the log has the error", func() error {
-		if log := s.log(); !strings.Contains(log, "healthzBindAddress") || !strings.Contains(log, "in use") {
-			return fmt.Errorf("the log is %s", log)
-		}
-		return nil
-	})
-	taken.Close()
-	s.expectAnswer(10256, "readyz", "200 ")
-	s.until("nothing is left to warn of", func() error { return s.noWarning("W012") })
-}
-
 // TestServiceManager: the host notifies systemd when it has started.
 func TestServiceManager(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")

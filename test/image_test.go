@@ -3,7 +3,6 @@
 package test
 
 import (
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -54,15 +53,5 @@ func TestImages(t *testing.T) {
 				t.Errorf("%s runs the image %s, which make images does not make", file, m[1])
 			}
 		}
-	}
-}
-
-// TestImageWithoutCgo: the binaries can be built without cgo, for an image with another C library.
-func TestImageWithoutCgo(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if and .CgoFiles (not .Standard)}}{{.ImportPath}}{{end}}", "./host/pointsman", "./plugins/...")
-	cmd.Dir = ".."
-	out, err := cmd.Output()
-	if err != nil || len(strings.TrimSpace(string(out))) > 0 {
-		t.Errorf("these need cgo: %s %v", out, err)
 	}
 }

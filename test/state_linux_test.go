@@ -4,7 +4,6 @@ package test
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -84,55 +83,4 @@ func fillDisk(path string) error {
 			return err
 		}
 	}
-}
-
-// TestOddStateFiles: a host starts and serves whatever it finds in place of its state files.
-func TestOddStateFiles(t *testing.T) {
-	t.Parallel()
-	files := []string{"mode.json", "mode.json.new"}
-	for name, lay := range map[string]func(string) error{
-		"pipes":   func(f string) error { return syscall.Mkfifo(f, 0o600) },
-		"endless": func(f string) error { return os.Symlink("/dev/zero", f) },
-		"garbage": func(f string) error { return os.WriteFile(f, []byte(`{"serving":"../x","plan":7`), 0o600) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := servingSystem(t)
-			s.signal(syscall.SIGTERM)
-			for _, file := range files {
-				path := filepath.Join(s.path("state"), file)
-				_ = os.Remove(path)
-				if err := lay(path); err != nil {
-					t.Fatal(err)
-				}
-			}
-			s.start()
-			s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.101"))
-			s.served("tcp", s.net+"11:18080")
-			s.until("an event reports that mode.json is not used", func() error { return s.event("StateNotUsed", "mode.json") })
-		})
-	}
-}
-
-// TestStartsOverWhatWasLeft: a host starts beside sockets that a killed host left, and removes them.
-func TestStartsOverWhatWasLeft(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	stale := s.path("state/sockets/plugin-dir123")
-	if err := os.MkdirAll(stale, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{filepath.Join(stale, "plugin456"), s.path("admin.sock.new")} {
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.SetUnlinkOnClose(false)
-		l.Close()
-	}
-	s.start()
-	if _, err := os.Stat(stale); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is still there: %v", stale, err)
-	}
-	s.serving()
 }
