@@ -4,15 +4,13 @@ package test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 )
-
-const chart = "../charts/pointsman/"
 
 // A value is a leaf or a section of the chart's values.yaml: its path, its default as JSON, and the comment above it.
 type value struct{ path, unset, comment string }
@@ -21,7 +19,7 @@ type value struct{ path, unset, comment string }
 func values(t *testing.T) (all []value) {
 	t.Helper()
 	var document yaml.Node
-	if err := yaml.Unmarshal([]byte(read(t, chart+"values.yaml")), &document); err != nil {
+	if err := yaml.Unmarshal([]byte(read(t, "../charts/pointsman/values.yaml")), &document); err != nil {
 		t.Fatal(err)
 	}
 	var walk func(prefix string, n *yaml.Node)
@@ -35,11 +33,9 @@ func values(t *testing.T) (all []value) {
 				continue
 			}
 			var unset any
-			if err := v.Decode(&unset); err != nil {
-				t.Fatal(err)
-			}
-			text, err := json.Marshal(unset)
-			if err != nil {
+			err := v.Decode(&unset)
+			text, failed := json.Marshal(unset)
+			if err := errors.Join(err, failed); err != nil {
 				t.Fatal(err)
 			}
 			all = append(all, value{prefix + key.Value, string(text), comment})
@@ -49,8 +45,7 @@ func values(t *testing.T) (all []value) {
 	return all
 }
 
-// TestChartReadme compares the table of values in the chart's README with values.yaml. POINTSMAN_UPDATE_CHART=1 writes
-// the table.
+// TestChartReadme compares the table of values in the chart's README with values.yaml.
 func TestChartReadme(t *testing.T) {
 	table := "| value | without a setting | meaning |\n|---|---|---|\n"
 	for _, v := range values(t) {
@@ -61,21 +56,5 @@ func TestChartReadme(t *testing.T) {
 			table += fmt.Sprintf("| `%s` | %s | %s |\n", v.path, v.unset, v.comment)
 		}
 	}
-	const file = chart + "README.md"
-	text := read(t, file)
-	head, rest, ok := strings.Cut(text, " TestChartReadme -->\n")
-	_, tail, ends := strings.Cut(rest, "<!-- end -->")
-	if !ok || !ends {
-		t.Fatal("the README has no place for the table")
-	}
-	want := head + " TestChartReadme -->\n" + table + "<!-- end -->" + tail
-	if os.Getenv("POINTSMAN_UPDATE_CHART") != "" {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if text != want {
-		t.Error("the table in charts/pointsman/README.md is not what values.yaml says; try: POINTSMAN_UPDATE_CHART=1 go test ./test -run TestChartReadme")
-	}
+	generated(t, "../charts/pointsman/README.md", "from values.yaml", table)
 }

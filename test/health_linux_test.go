@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -87,25 +85,4 @@ func TestProbesAndMetrics(t *testing.T) {
 		t.Errorf("process %d serves, and %d was killed (alive: %t)", now, pid, alive(pid))
 	}
 	s.expectAnswer(10256, "healthz", "200 ")
-}
-
-// TestServiceManager: the host notifies systemd when it has started.
-func TestServiceManager(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	t.Setenv("NOTIFY_SOCKET", path)
-	s := newSystem(t)
-	s.start()
-	if err := conn.SetReadDeadline(time.Now().Add(long)); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 64)
-	n, err := conn.Read(buf)
-	if err != nil || string(buf[:n]) != "READY=1" {
-		t.Errorf("systemd receives %q, %v", buf[:n], err)
-	}
 }

@@ -4,7 +4,6 @@ package test
 
 import (
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -52,39 +51,5 @@ func TestHostEnds(t *testing.T) {
 			}
 			s.startAgain(pid)
 		})
-	}
-}
-
-// TestSecondHost: a second host that shares either the stateDir or the admin socket with the first is refused.
-func TestSecondHost(t *testing.T) {
-	t.Parallel()
-	s := servingSystem(t)
-	for _, tc := range []struct{ flag, other string }{
-		{"--admin-socket", "other.sock"}, // the same stateDir
-		{"--state-dir", "other"},         // the same socket
-	} {
-		got := s.verb("run", tc.flag, s.path(tc.other))
-		if got.code != 1 || !strings.Contains(got.err, "another host") {
-			t.Errorf("a second host with %s says %+v", tc.flag, got)
-		}
-	}
-	s.served("tcp", s.net+"10:18080")
-	if st, err := s.Status(t.Context()); err != nil || st.Dataplane.Restarts > 0 {
-		t.Errorf("the first host was disturbed: %+v, %v", st.Dataplane, err)
-	}
-}
-
-// TestCleanup: cleanup leaves alone what a running host uses.
-func TestCleanup(t *testing.T) {
-	t.Parallel()
-	s := servingSystem(t)
-	if got := s.verb("cleanup"); got.code != 0 || !strings.Contains(got.out, "left alone") {
-		t.Errorf("cleanup beside a running host says %+v", got)
-	}
-	s.signal(syscall.SIGKILL)
-	for range 2 {
-		if got := s.verb("cleanup", "--kube-proxy"); got.code != 0 {
-			t.Errorf("cleanup says %+v", got)
-		}
 	}
 }

@@ -41,36 +41,6 @@ func TestPluginDoesNotStart(t *testing.T) {
 	s.served("tcp", s.net+"10:18080")
 }
 
-// TestPluginNotThere: a host whose mode has no plugin refuses to start, and lists the plugins that there are.
-func TestPluginNotThere(t *testing.T) {
-	t.Parallel()
-	for name, put := range map[string]func(file string) error{
-		"nothing":     func(string) error { return nil },
-		"a directory": func(file string) error { return os.Mkdir(file, 0o755) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSystem(t)
-			s.plugins = s.path("plugins")
-			if err := os.Mkdir(s.plugins, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			s.config("")
-			if err := put(filepath.Join(s.plugins, userspace)); err != nil {
-				t.Fatal(err)
-			}
-			copyFile(t, plugin(t), filepath.Join(s.plugins, "pointsman-dataplane-acme"), 0o755)
-			got := s.verb("run", "--plugin-dir", s.plugins)
-			if got.code != 64 || !strings.Contains(got.err, "mode userspace") || !strings.Contains(got.err, "no plugin is installed") || !strings.Contains(got.err, "acme") {
-				t.Errorf("run without the plugin: %+v", got)
-			}
-			if _, err := os.Stat(s.path("admin.sock")); err == nil {
-				t.Error("the admin socket remains")
-			}
-		})
-	}
-}
-
 // plugin returns the path of the userspace plugin.
 func plugin(t *testing.T) string { return filepath.Join(binaries(t), "plugins", userspace) }
 

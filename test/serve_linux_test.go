@@ -6,47 +6,9 @@ import (
 	"bufio"
 	"fmt"
 	"net"
-	"slices"
 	"testing"
 	"time"
 )
-
-// TestTraffic sends requests through Services of manifests.
-func TestTraffic(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	var ends []string
-	for n := 1; n <= 3; n++ {
-		backend(t, at(fmt.Sprintf("%s10%d", s.net, n)))
-		ends = append(ends, at(fmt.Sprintf("%s10%d", s.net, n)))
-	}
-	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101", "NET.102", "NET.103"))
-	s.manifest("dns.yaml", serviceOf("dns", "NET.10", "UDP", 18080)+sliceOf("dns", "UDP", "NET.101", "NET.102"))
-	s.manifest("empty.json", `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "empty", "namespace": "ns"},
-		"spec": {"clusterIP": "`+s.net+`11", "ports": [{"port": 80}]}}`)
-	s.start()
-	s.serving()
-
-	if got := callTimes(t, "tcp", s.net+"10:18080", 12); !slices.Equal(got, ends) {
-		t.Errorf("TCP is answered by %q, want %q", got, ends)
-	}
-	if got := callTimes(t, "udp", s.net+"10:18080", 12); !slices.Equal(got, ends[:2]) {
-		t.Errorf("UDP is answered by %q, want %q", got, ends[:2])
-	}
-	if from, err := ask("tcp", s.net+"11:80"); err == nil {
-		t.Errorf("a Service without an endpoint is answered by %s", from)
-	}
-	s.manifest("new.yaml", tcpService("new", "NET.12", 18080, "NET.103"))
-	s.served("tcp", s.net+"12:18080", ends[2])
-	s.remove("services/new.yaml")
-	s.until("a Service whose file was removed is not served", func() error {
-		from, err := ask("tcp", s.net+"12:18080")
-		if err == nil {
-			return fmt.Errorf("answered by %s", from)
-		}
-		return nil
-	})
-}
 
 // TestEndpointIsRemoved removes an endpoint while requests run: none fails, established connections stay, and no new
 // one goes there.

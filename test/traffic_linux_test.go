@@ -108,21 +108,6 @@ func connect(network, addr string) (net.Conn, string, error) {
 	return conn, strings.TrimSpace(from), nil
 }
 
-// callTimes calls n times, and returns the backends that answered, sorted.
-func callTimes(t *testing.T, network, addr string, n int) []string {
-	t.Helper()
-	var all []string
-	for range n {
-		from, err := ask(network, addr)
-		if err != nil {
-			t.Fatalf("ask %s %s: %v", network, addr, err)
-		}
-		all = append(all, from)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // served waits until a backend of from answers a call to addr, or any backend if from is empty.
 func (s *system) served(network, addr string, from ...string) {
 	s.t.Helper()

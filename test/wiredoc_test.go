@@ -5,7 +5,6 @@ package test
 import (
 	"bytes"
 	"encoding/hex"
-	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,8 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
-
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 const wireDoc = "../docs/wire.md"
@@ -68,25 +65,5 @@ func TestWireDoc(t *testing.T) {
 		if again, err := (proto.MarshalOptions{Deterministic: true}).Marshal(fromJSON); err != nil || !bytes.Equal(again, e.bytes) {
 			t.Errorf("%s: the JSON is written as %x, not %x: %v", e.name, again, e.bytes, err)
 		}
-	}
-}
-
-// TestWireDocStart: the page has the cookie that plugins look for, and the fields of describe.
-func TestWireDocStart(t *testing.T) {
-	text, cookie := read(t, wireDoc), wire.Handshake()
-	if want := "| `" + cookie.MagicCookieKey + "` | `" + cookie.MagicCookieValue + "`"; !strings.Contains(text, want) {
-		t.Errorf("the page does not have %s", want)
-	}
-	var sample struct {
-		Name, Version    string
-		Major            uint32
-		Features, Limits []string
-	}
-	_, block, _ := strings.Cut(text, "```describe\n")
-	block, _, _ = strings.Cut(block, "```")
-	d := json.NewDecoder(strings.NewReader(block))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&sample); err != nil || sample.Major != wire.Major || len(sample.Features) == 0 || len(sample.Limits) == 0 {
-		t.Errorf("describe on the page is %+v: %v", sample, err)
 	}
 }
