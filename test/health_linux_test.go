@@ -60,7 +60,7 @@ func TestProbesAndMetrics(t *testing.T) {
 	backend(t, at(s.net+"101"))
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
-	s.served("tcp", s.net+"10:18080")
+	s.served(s.net+"10:18080")
 	for _, probe := range []string{"healthz", "livez", "readyz"} {
 		s.expectAnswer(10256, probe, "200 ", `"healthy":true`)
 	}
@@ -80,7 +80,7 @@ func TestProbesAndMetrics(t *testing.T) {
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.102"))
 	s.expectAnswer(10249, "metrics", "\npointsman_plugin_restarts_total{plugin=\"userspace\"} 1\n", "\npointsman_warnings{code=\"W002\"} 1\n")
 	s.until("a warning and an event report the killed plugin", func() error { return errors.Join(s.warning("W002", "signal"), s.event("PluginDown", "signal")) })
-	s.served("tcp", s.net+"10:18080", at(s.net+"102"))
+	s.served(s.net+"10:18080", at(s.net+"102"))
 	if now := s.plugin(); now == pid || alive(pid) {
 		t.Errorf("process %d serves, and %d was killed (alive: %t)", now, pid, alive(pid))
 	}

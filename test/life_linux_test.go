@@ -18,7 +18,7 @@ func servingSystem(t *testing.T) *system {
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
 	s.serving()
-	s.served("tcp", s.net+"10:18080")
+	s.served(s.net+"10:18080")
 	return s
 }
 
@@ -28,7 +28,7 @@ func (s *system) startAgain(was int) {
 	eventually.True(s.t, "the plugin has ended", func() bool { return !alive(was) })
 	s.start()
 	s.serving()
-	s.served("tcp", s.net+"10:18080", at(s.net+"101"))
+	s.served(s.net+"10:18080", at(s.net+"101"))
 }
 
 // TestHostEnds: a plugin ends with its host, whatever ends the host, and the next host serves.

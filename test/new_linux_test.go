@@ -114,10 +114,10 @@ func (a *author) swap() {
 	backend(a.T, "127.0.0.1:"+m[3])
 	a.startHost("make", "run")
 	eventually.Succeeds(a, "the plugin serves", func() error {
-		_, err := ask("tcp", service)
+		_, err := ask(service)
 		return err
 	})
-	r := newClients(a.T, service)
+	r := newLoad(a.T, service, 0)
 	a.run("make", "swap")
 	r.Done(a.T, "calls during make swap")
 	if out := a.run(a.bin, "status", "--until-well=5m", "--config", "host.yaml"); !regexp.MustCompile(`(?m)^mode +` + a.name + `$`).MatchString(out) {

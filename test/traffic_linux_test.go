@@ -5,78 +5,44 @@ package test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// backend serves TCP and UDP at addr until the test ends. It answers with the address at which it was called, and then
-// echoes.
+// backend serves TCP at addr until the test ends. It answers with the address at which it was called, and then echoes.
 func backend(t *testing.T, addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	packets, err := net.ListenPacket("udp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = l.Close()
-		_ = packets.Close()
-	})
-	go accept(l)
-	go answer(packets, addr)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() { // ends when l is closed
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the connection
+				defer conn.Close()
+				fmt.Fprintln(conn, conn.LocalAddr())
+				_, _ = io.Copy(conn, conn)
+			}()
+		}
+	}()
 }
-
-// accept ends when l is closed.
-func accept(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			continue
-		}
-		go func() { // ends with the connection
-			defer conn.Close()
-			fmt.Fprintln(conn, conn.LocalAddr())
-			_, _ = io.Copy(conn, conn)
-		}()
-	}
-}
-
-// answer ends when conn is closed.
-func answer(conn net.PacketConn, name string) {
-	packet := make([]byte, 512)
-	for {
-		_, from, err := conn.ReadFrom(packet)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err == nil {
-			_, _ = conn.WriteTo([]byte(name), from)
-		}
-	}
-}
-
-// timeout is how long a request may take.
-const timeout = traffic.Timeout
 
 // ask calls once, and returns the backend that answers.
-func ask(network, addr string) (string, error) {
-	conn, from, err := connect(network, addr)
+func ask(addr string) (string, error) {
+	conn, from, err := connect(addr)
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -84,35 +50,24 @@ func ask(network, addr string) (string, error) {
 }
 
 // connect calls once, and returns the connection and the backend that answers.
-func connect(network, addr string) (net.Conn, string, error) {
-	conn, err := net.DialTimeout(network, addr, timeout)
+func connect(addr string) (net.Conn, string, error) {
+	conn, err := net.DialTimeout("tcp", addr, traffic.Timeout)
 	if err != nil {
 		return nil, "", err
 	}
-	_ = conn.SetDeadline(time.Now().Add(timeout))
-	from := ""
-	if network == "udp" {
-		packet := make([]byte, 512)
-		n := 0
-		if _, err = conn.Write([]byte("who?")); err == nil {
-			n, err = conn.Read(packet)
-		}
-		from = string(packet[:n])
-	} else {
-		from, err = bufio.NewReader(io.LimitReader(conn, 512)).ReadString('\n')
-	}
+	_ = conn.SetDeadline(time.Now().Add(traffic.Timeout))
+	from, err := bufio.NewReader(io.LimitReader(conn, 512)).ReadString('\n')
 	if err != nil {
 		_ = conn.Close()
-		return nil, "", err
 	}
-	return conn, strings.TrimSpace(from), nil
+	return conn, strings.TrimSpace(from), err
 }
 
 // served waits until a backend of from answers a call to addr, or any backend if from is empty.
-func (s *system) served(network, addr string, from ...string) {
+func (s *system) served(addr string, from ...string) {
 	s.t.Helper()
-	s.until(network+" "+addr+" is served", func() error {
-		by, err := ask(network, addr)
+	s.until(addr+" is served", func() error {
+		by, err := ask(addr)
 		if err == nil && len(from) > 0 && !slices.Contains(from, by) {
 			err = fmt.Errorf("answered by %s, want one of %q", by, from)
 		}
@@ -120,51 +75,58 @@ func (s *system) served(network, addr string, from ...string) {
 	})
 }
 
-// clients are four callers, each of which calls addr every 5 ms.
-type clients struct {
-	*traffic.Load
-
-	mu   sync.Mutex           // guards last
-	last map[string]time.Time // when the last call was sent, by who answered it
-}
-
-// newClients starts clients, which end with the test.
-func newClients(t *testing.T, addr string) *clients {
-	r := &clients{last: make(map[string]time.Time)}
-	r.Load = traffic.Start(traffic.Plan{New: 4, Every: 5 * time.Millisecond}, traffic.Caller{
+// newLoad starts four callers, each of which calls addr every 5 ms, and keeps connections, until the test ends.
+func newLoad(t *testing.T, addr string, keep int) *traffic.Load {
+	l := traffic.Start(traffic.Plan{New: 4, Every: 5 * time.Millisecond, Keep: keep}, traffic.Caller{
 		Name: "a caller", To: netip.MustParseAddrPort(addr),
-		Dial: func(_ context.Context, network string, to netip.AddrPort) (net.Conn, error) {
-			began := time.Now()
-			conn, from, err := connect(network, to.String())
-			if err == nil {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				if began.After(r.last[from]) {
-					r.last[from] = began
-				}
-			}
+		Dial: func(context.Context, string, netip.AddrPort) (net.Conn, error) {
+			conn, _, err := connect(addr)
 			return conn, err
 		},
 	})
-	t.Cleanup(func() { r.End() })
-	return r
+	t.Cleanup(func() { l.End() })
+	return l
 }
 
-// more waits until the given number of further requests has been answered.
-func (r *clients) more(s *system, requests int) {
-	s.t.Helper()
-	want := r.Sofar().New + requests
-	s.until("requests are answered", func() error {
-		if n := r.Sofar().New; n < want {
-			return fmt.Errorf("%d, want %d", n, want)
+// TestEndpointIsRemoved removes an endpoint while callers call: no call fails, established connections stay, and no new
+// one goes there.
+func TestEndpointIsRemoved(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	backend(t, at(s.net+"101"))
+	backend(t, at(s.net+"102"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101", "NET.102"))
+	s.start()
+	addr, going := s.net+"10:18080", at(s.net+"102")
+	s.served(addr, going)
+	l := newLoad(t, addr, 4)
+	l.More(t, 50)
+	before, err := s.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
+	s.until("the change is confirmed", func() error {
+		now, err := s.Status(t.Context())
+		if err == nil && (now.Sync.Acked <= before.Sync.Acked || now.Sync.Pending > 0) {
+			err = fmt.Errorf("sync %+v", now.Sync)
+		}
+		return err
+	})
+	for range 50 {
+		if from, err := ask(addr); err != nil || from == going {
+			t.Errorf("after the change was confirmed, %s answers: %v", from, err)
+		}
+	}
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101", "NET.102"))
+	s.served(addr, going)
+	l.Done(t, "an endpoint removed and added")
+	s.remove("services/web.yaml")
+	s.until("a Service whose file was removed is not served", func() error {
+		from, err := ask(addr)
+		if err == nil {
+			return fmt.Errorf("answered by %s", from)
 		}
 		return nil
 	})
-}
-
-// lastCall returns the time of the last request that a backend answered.
-func (r *clients) lastCall(backend string) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last[backend]
 }
