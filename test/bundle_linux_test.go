@@ -16,12 +16,7 @@ import (
 // unpacked returns the files of a tar.gz archive by name.
 func unpacked(t *testing.T, path string) map[string]string {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	zip, err := gzip.NewReader(file)
+	zip, err := gzip.NewReader(strings.NewReader(read(t, path)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,11 +26,8 @@ func unpacked(t *testing.T, path string) map[string]string {
 		if errors.Is(err, io.EOF) {
 			return members
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
+		text, failed := io.ReadAll(r)
+		if err := errors.Join(err, failed); err != nil {
 			t.Fatal(err)
 		}
 		members[head.Name] = string(text)

@@ -39,7 +39,7 @@ func TestConfigFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.logged("config taken", "nothing changed")
-	s.served(s.net+"10:18080")
+	s.served(s.net + "10:18080")
 	if now := s.plugin(); now != pid {
 		t.Errorf("process %d serves, not %d", now, pid)
 	}

@@ -27,7 +27,7 @@ func TestStoppedAndSpared(t *testing.T) {
 			backend(t, at(s.net+"101"))
 			s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 			s.start()
-			s.served(s.net+"10:18080")
+			s.served(s.net + "10:18080")
 			if form == "debugged" {
 				s.until("status warns of it", func() error { return s.warning("W021", "is debugged") })
 			}
@@ -53,7 +53,7 @@ func TestStoppedAndSpared(t *testing.T) {
 				}
 				return err
 			})
-			s.served(s.net+"10:18080")
+			s.served(s.net + "10:18080")
 		})
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +22,6 @@ import (
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/track"
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 	"github.com/pointsman/pointsman/test/built"
 )
@@ -31,8 +30,7 @@ import (
 // a plugin in another process, among 100 and among 10,000 Services in turn: the processor time of the host, and the
 // bytes that it writes.
 func BenchmarkOneEndpointChanges(b *testing.B) {
-	plugin := build(b, "./test/keeper")
-	few, many := newWay(b, plugin, 100), newWay(b, plugin, 10_000)
+	few, many := newWay(b, 100), newWay(b, 10_000)
 	var atFew, atMany cost
 	for b.Loop() {
 		for range 10 {
@@ -52,10 +50,9 @@ func BenchmarkOneEndpointChanges(b *testing.B) {
 // TestOneEndpointOnTheWire checks that the bytes the host writes for one changed endpoint do not grow with the number
 // of Services.
 func TestOneEndpointOnTheWire(t *testing.T) {
-	plugin := build(t, "./test/keeper")
 	var few, many cost
-	few.measure(t, newWay(t, plugin, 100), 300)
-	many.measure(t, newWay(t, plugin, 5000), 300)
+	few.measure(t, newWay(t, 100), 300)
+	many.measure(t, newWay(t, 5000), 300)
 	if few.bytes[0] > 400 || many.bytes[0] > 1.3*few.bytes[0] {
 		t.Errorf("one endpoint changes: the host writes %.0f bytes among 100 Services, %.0f among 5,000", few.bytes[0], many.bytes[0])
 	}
@@ -74,12 +71,29 @@ func (c *cost) measure(tb testing.TB, w *way, changes int) {
 	c.bytes = append(c.bytes, float64(written(tb)-bytes)/float64(changes))
 }
 
-// launched launches the plugin at path as a host does, and stops it after the test.
-func launched(tb testing.TB, path string) *launch.Process {
+// A way is the path of a host's changes, from the tracker to a plugin.
+type way struct {
+	tracker *track.Tracker
+	acked   chan feed.Acked
+	slices  [2]*discoveryv1.EndpointSlice // the next to set, and the one that is set
+}
+
+// newWay returns a way on which a plugin in another process has acknowledged the first full update. It ends with the
+// test.
+func newWay(tb testing.TB, services int) *way {
 	tb.Helper()
-	p := launch.Plugin{Name: strings.TrimPrefix(filepath.Base(path), launch.Prefix), Path: path, SocketDir: tb.TempDir()}
-	binary, err := p.Open()
-	if err != nil {
+	w := &way{track.New(nil), make(chan feed.Acked, 1), [2]*discoveryv1.EndpointSlice{sliceObject(7, 9), sliceObject(7, 10)}}
+	w.tracker.Configure(track.Facts{NodeName: "n0"})
+	for i := range services {
+		w.tracker.SetService(serviceObject(i))
+		w.tracker.SetSlice(sliceObject(i, 10))
+	}
+	w.tracker.Synced()
+	dir := tb.TempDir()
+	p := launch.Plugin{Name: "keeper", Path: filepath.Join(dir, "keeper"), SocketDir: dir}
+	err := built.Into(dir, "", "./test/keeper")
+	binary, failed := p.Open()
+	if err := errors.Join(err, failed); err != nil {
 		tb.Fatal(err)
 	}
 	defer binary.Close()
@@ -88,60 +102,24 @@ func launched(tb testing.TB, path string) *launch.Process {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { process.End(nil) })
-	return process
-}
-
-// A way is the path of a host's changes, from the tracker to a plugin.
-type way struct {
-	tracker *track.Tracker
-	acked   chan feed.Acked
-	slice   *discoveryv1.EndpointSlice // the next to set
-	last    *discoveryv1.EndpointSlice // the one that is set
-}
-
-// newWay returns a way on which the plugin has acknowledged the first full update.
-func newWay(tb testing.TB, plugin string, services int) *way {
-	tb.Helper()
-	w := &way{
-		tracker: track.New(nil), acked: make(chan feed.Acked, 1),
-		slice: sliceObject(7, 9), last: sliceObject(7, 10),
-	}
-	w.tracker.Configure(track.Facts{NodeName: "n0"})
-	for i := range services {
-		w.tracker.SetService(serviceObject(i))
-		w.tracker.SetSlice(sliceObject(i, 10))
-	}
-	w.tracker.Synced()
-	process := launched(tb, plugin)
-	w.feed(tb, process.Description, process.Remote)
+	f := feed.New(w.tracker.Cursor(process.Description), process.Remote, feed.Settings{
+		Retry: time.Second, Period: time.Minute, Gone: process.Remote.Exited(),
+		Hooks: feed.Hooks{Acked: func(a feed.Acked) { w.acked <- a }, Failed: func(err error) { tb.Error(err) }},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var run sync.WaitGroup
+	run.Go(func() { _ = f.Run(ctx) })
+	tb.Cleanup(func() { cancel(); run.Wait() })
 	if first := <-w.acked; len(first.Update.Set) != services {
 		tb.Fatalf("the first update has %d Services", len(first.Update.Set))
 	}
 	return w
 }
 
-// feed sends the updates of the tracker to the plugin until the test ends.
-func (w *way) feed(tb testing.TB, d sdk.Description, remote *wire.Remote) {
-	tb.Helper()
-	f := feed.New(w.tracker.Cursor(d), remote, feed.Settings{
-		Retry: time.Second, Period: time.Minute, Gone: remote.Exited(),
-		Hooks: feed.Hooks{Acked: func(a feed.Acked) { w.acked <- a }, Failed: func(err error) { tb.Error(err) }},
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- f.Run(ctx) }()
-	tb.Cleanup(func() {
-		cancel()
-		if err := <-ran; !errors.Is(err, context.Canceled) {
-			tb.Error(err)
-		}
-	})
-}
-
 // change sets the other slice, and waits until the plugin has acknowledged it.
 func (w *way) change(tb testing.TB) {
-	w.tracker.SetSlice(w.slice)
-	w.slice, w.last = w.last, w.slice
+	w.tracker.SetSlice(w.slices[0])
+	w.slices[0], w.slices[1] = w.slices[1], w.slices[0]
 	if a := <-w.acked; len(a.Update.Set) != 1 || a.Update.Full {
 		tb.Fatalf("an update of %d Services", len(a.Update.Set))
 	}
@@ -178,16 +156,6 @@ func sliceObject(i, n int) *discoveryv1.EndpointSlice {
 		})
 	}
 	return out
-}
-
-// build builds a program of this module, and returns its path.
-func build(tb testing.TB, pkg string) string {
-	tb.Helper()
-	dir := tb.TempDir()
-	if err := built.Into(dir, "", pkg); err != nil {
-		tb.Fatal(err)
-	}
-	return filepath.Join(dir, filepath.Base(pkg))
 }
 
 // cpuTime returns the processor time of this process without its children.

@@ -80,12 +80,12 @@ func TestBrokenManifest(t *testing.T) {
 	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "web.yaml:1") {
 		t.Errorf("status says %+v", got)
 	}
-	s.served(s.net+"10:18080")
-	s.served(s.net+"11:18080")
+	s.served(s.net + "10:18080")
+	s.served(s.net + "11:18080")
 
 	s.manifest("web.yaml", "kind: [this is no\n\tYAML")
 	s.until("the status warns of the invalid YAML", func() error { return s.warning("W007", "yaml: line 2") })
-	s.served(s.net+"11:18080")
+	s.served(s.net + "11:18080")
 
 	s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.102"))
 	s.served(s.net+"11:18080", at(s.net+"102"))

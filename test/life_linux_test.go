@@ -18,7 +18,7 @@ func servingSystem(t *testing.T) *system {
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
 	s.serving()
-	s.served(s.net+"10:18080")
+	s.served(s.net + "10:18080")
 	return s
 }
 

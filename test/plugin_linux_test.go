@@ -38,7 +38,7 @@ func TestPluginDoesNotStart(t *testing.T) {
 	if err := os.Rename(file+".new", file); err != nil {
 		t.Fatal(err)
 	}
-	s.served(s.net+"10:18080")
+	s.served(s.net + "10:18080")
 }
 
 // plugin returns the path of the userspace plugin.
@@ -72,7 +72,7 @@ func (s *system) replacesStopped() {
 		}
 		return nil
 	})
-	s.served(s.net+"10:18080")
+	s.served(s.net + "10:18080")
 	if alive(pid) {
 		s.t.Errorf("the suspended process %d still runs", pid)
 	}

@@ -25,7 +25,7 @@ func TestPluginAtAnAddress(t *testing.T) {
 	s.until("the status warns that nothing listens at the socket", func() error { return s.warning("W001", socket) })
 
 	first := listening(t, socket)
-	s.served(s.net+"10:18080")
+	s.served(s.net + "10:18080")
 	if pid := s.plugin(); pid != first.Process.Pid {
 		t.Errorf("the host serves by process %d, not by %d", pid, first.Process.Pid)
 	}
@@ -34,13 +34,13 @@ func TestPluginAtAnAddress(t *testing.T) {
 	s.until("the status warns that the plugin has ended", func() error { return s.warning("W001", "") })
 
 	second := listening(t, socket)
-	s.served(s.net+"10:18080")
+	s.served(s.net + "10:18080")
 	s.signal(syscall.SIGINT)
 	if !alive(second.Process.Pid) {
 		t.Error("the plugin ended with the host")
 	}
 	s.start()
-	s.served(s.net+"10:18080")
+	s.served(s.net + "10:18080")
 }
 
 // listening starts the userspace plugin as another supervisor would, and waits until it listens.

@@ -47,7 +47,7 @@ func TestStateDirSpoiled(t *testing.T) {
 			s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 			s.start()
 			s.serving()
-			s.served(s.net+"10:18080")
+			s.served(s.net + "10:18080")
 
 			s.until("the mode is written down", func() error { _, err := os.Stat(s.path("state/mode.json")); return err })
 			if err := c.spoil(state); err != nil {
@@ -55,12 +55,12 @@ func TestStateDirSpoiled(t *testing.T) {
 			}
 			_ = syscall.Kill(s.plugin(), syscall.SIGKILL)
 			s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.101"))
-			s.served(s.net+"11:18080")
+			s.served(s.net + "11:18080")
 
 			s.signal(syscall.SIGTERM)
 			s.start()
 			s.manifest("web.yaml", tcpService("web", "NET.12", 18080, "NET.101"))
-			s.served(s.net+"12:18080")
+			s.served(s.net + "12:18080")
 			if err := c.mend(state); err != nil {
 				t.Fatal(err)
 			}

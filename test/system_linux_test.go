@@ -36,9 +36,8 @@ func TestMain(m *testing.M) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 		if err := cmd.Run(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
 		}
-		os.Exit(0)
+		os.Exit(cmd.ProcessState.ExitCode())
 	}
 	if os.Getuid() == 0 {
 		if err := ledger.Private(); err != nil {
@@ -47,9 +46,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	if dir := programs.dir; dir != "" {
-		_ = os.RemoveAll(dir)
-	}
+	_ = os.RemoveAll(programs.dir)
 	os.Exit(code)
 }
 
@@ -311,22 +308,18 @@ func (s *system) until(what string, check func() error) {
 func (s *system) within(timeout time.Duration, what string, check func() error) {
 	s.t.Helper()
 	eventually.SucceedsWithin(s.t, timeout, what, func() error {
-		ended := s.cmd != nil && s.exited != nil && isClosed(s.exited)
+		ended := false
+		select {
+		case <-s.exited:
+			ended = true
+		default: // it runs, or has not been started
+		}
 		err := check()
 		if err != nil && ended {
 			err = eventually.Final(fmt.Errorf("%w (the host ended)", err))
 		}
 		return err
 	})
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // alive reports whether a process runs. A zombie does not.
