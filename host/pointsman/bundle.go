@@ -25,30 +25,28 @@ import (
 )
 
 func bundleVerb() *cobra.Command {
-	return &cobra.Command{
-		Use:   "bundle [FILE]",
-		Short: "Write an archive without secrets, for help with debugging this node",
-		Args:  cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			now := time.Now().UTC()
-			name := append(args, "pointsman-bundle-"+now.Format("20060102T150405Z")+".tar.gz")[0]
-			b := newBundle(c)
-			if err := c.Context().Err(); err != nil { // interrupted
-				return err
-			}
-			if err := b.write(name, now); err != nil {
-				return err
-			}
-			for _, line := range b.missing {
-				fmt.Fprintln(c.OutOrStdout(), "missing", line)
-			}
-			fmt.Fprintf(c.OutOrStdout(), "wrote %s: %s\n", name, phrase.Count(len(b.files), "file"))
-			if len(b.missing) > 0 {
-				return errDegraded
-			}
-			return nil
-		},
+	c := verb("bundle [FILE]", "Write an archive without secrets, for help with debugging this node", cobra.MaximumNArgs(1))
+	c.RunE = func(c *cobra.Command, args []string) error {
+		now := time.Now().UTC()
+		name := append(args, "pointsman-bundle-"+now.Format("20060102T150405Z")+".tar.gz")[0]
+		b := newBundle(c)
+		err := c.Context().Err() // interrupted
+		if err == nil {
+			err = b.write(name, now)
+		}
+		if err != nil {
+			return err
+		}
+		for _, line := range b.missing {
+			fmt.Fprintln(c.OutOrStdout(), "missing", line)
+		}
+		fmt.Fprintf(c.OutOrStdout(), "wrote %s: %s\n", name, phrase.Count(len(b.files), "file"))
+		if len(b.missing) > 0 {
+			return errDegraded
+		}
+		return nil
 	}
+	return c
 }
 
 // A bundle is the content of an archive.
@@ -140,12 +138,11 @@ func (b *bundle) write(name string, now time.Time) error {
 	}
 	zip := gzip.NewWriter(file)
 	out := tar.NewWriter(zip)
-	for _, f := range b.files {
-		err = errors.Join(err, out.WriteHeader(&tar.Header{Name: f.name, Mode: 0o600, Size: int64(len(f.text)), ModTime: now, Typeflag: tar.TypeReg}))
-		_, failed := io.WriteString(out, f.text)
-		err = errors.Join(err, failed)
+	for _, f := range b.files { // Close returns the error of a failed write
+		_ = out.WriteHeader(&tar.Header{Name: f.name, Mode: 0o600, Size: int64(len(f.text)), ModTime: now, Typeflag: tar.TypeReg})
+		_, _ = io.WriteString(out, f.text)
 	}
-	if err = errors.Join(err, out.Close(), zip.Close(), file.Close()); err != nil {
+	if err := errors.Join(out.Close(), zip.Close(), file.Close()); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(name))
 	}
 	return nil

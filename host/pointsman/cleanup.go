@@ -35,11 +35,7 @@ const cleanupLimit = 5 * time.Minute
 
 func cleanupVerb() *cobra.Command {
 	j := &cleaner{}
-	c := &cobra.Command{
-		Use:   "cleanup",
-		Short: "Remove everything that the dataplanes created on this node",
-		Args:  cobra.NoArgs,
-	}
+	c := verb("cleanup", "Remove everything that the dataplanes created on this node", cobra.NoArgs)
 	c.Flags().BoolVar(&j.kubeProxy, "kube-proxy", false, "also remove what kube-proxy left in the modes of these plugins")
 	c.Flags().BoolVar(&j.dryRun, "dry-run", false, "only print what would be removed")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {

@@ -21,21 +21,23 @@ type table struct {
 }
 
 func newTable(w io.Writer) table {
-	f, ok := w.(*os.File)
-	colours := ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	colours := isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0), colours}
 }
 
-// paint returns text in the colour of the result, if w is a table with colours: green, yellow, red, or the default.
-// Either all cells of a column are painted or none: all codes (SGR of ECMA-48) have the same length, so the columns
-// stay aligned.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// colours are codes of SGR (ECMA-48): green, yellow and red. Any other result has the default colour.
+var colours = map[doctor.Result]int{doctor.OK: 32, doctor.Warn: 33, doctor.Fail: 31, doctor.Unknown: 39, "": 39}
+
+// paint returns text in the colour of the result, if w is a table with colours. Either all cells of a
+// column are painted or none: all codes have the same length, so the columns stay aligned.
 func paint(w io.Writer, result doctor.Result, text string) string {
 	if t, ok := w.(table); !ok || !t.hasColours {
 		return text
 	}
-	colour, ok := map[doctor.Result]int{doctor.OK: 32, doctor.Warn: 33, doctor.Fail: 31}[result]
-	if !ok {
-		colour = 39
-	}
-	return fmt.Sprintf("\x1b[%dm%s\x1b[39m", colour, text)
+	return fmt.Sprintf("\x1b[%dm%s\x1b[39m", colours[result], text)
 }

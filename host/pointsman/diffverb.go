@@ -13,12 +13,7 @@ import (
 )
 
 func diffVerb() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "diff",
-		Short: "Show where the kernel differs from the desired state; changes nothing",
-		Args:  cobra.NoArgs,
-	}
-	return printing(c, func(c *cobra.Command, _ []string) (admin.Diff, error) {
+	return printing(verb("diff", "Show where the kernel differs from the desired state; changes nothing", cobra.NoArgs), func(c *cobra.Command, _ []string) (admin.Diff, error) {
 		d, err := client(c).Diff(c.Context())
 		if err == nil && d.Differs() {
 			err = errRefused

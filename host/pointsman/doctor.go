@@ -21,12 +21,7 @@ import (
 )
 
 func doctorVerb() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "doctor",
-		Short: "Check what Services on this node depend on, with or without a running host",
-		Args:  cobra.NoArgs,
-	}
-	return printing(c, func(c *cobra.Command, _ []string) (doctor.Diagnosis, error) {
+	return printing(verb("doctor", "Check what Services on this node depend on, with or without a running host", cobra.NoArgs), func(c *cobra.Command, _ []string) (doctor.Diagnosis, error) {
 		d := doctor.NewDiagnosis(examine(c.Context(), c))
 		return d, map[doctor.Result]error{doctor.Fail: errRefused, doctor.Warn: errDegraded}[d.Result]
 	}, writeDiagnosis)

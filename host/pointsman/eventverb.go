@@ -16,48 +16,38 @@ import (
 )
 
 func eventsVerb() *cobra.Command {
-	var follow bool
+	var follows bool
 	var since time.Duration
-	c := &cobra.Command{
-		Use:   "events",
-		Short: "Print recent events, the latest last",
-		Args:  cobra.NoArgs,
-	}
+	c := verb("events", "Print recent events, the latest last", cobra.NoArgs)
 	out := addFormat(c)
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new events until Ctrl-C")
+	c.Flags().BoolVarP(&follows, "follow", "f", false, "continue with new events until Ctrl-C")
 	c.Flags().DurationVar(&since, "since", 0, "only events of this last `DURATION`, such as 10m")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if since < 0 {
 			return usageError{fmt.Errorf("--since: want a time such as 10m, not %s", since)}
 		}
-		if follow && *out != "table" {
+		if follows && *out != "table" {
 			return usageError{fmt.Errorf("--follow prints lines; try: pointsman events -o %s, without it", *out)}
 		}
 		var last time.Time
 		if since > 0 {
 			last = time.Now().Add(-since)
 		}
-		for {
+		print := func() error {
 			list, err := client(c).Events(c.Context())
-			if follow && c.Context().Err() != nil {
-				return nil
-			}
 			if err != nil {
 				return err
 			}
 			list.Items = slices.DeleteFunc(list.Items, func(e admin.Event) bool { return !e.Time.After(last) })
-			if n := len(list.Items); n > 0 {
-				last = list.Items[n-1].Time
+			for _, e := range list.Items {
+				last = e.Time
 			}
-			if err := out.print(c.OutOrStdout(), list, func(w io.Writer) { writeEvents(w, list.Items) }); err != nil || !follow {
-				return err
-			}
-			select {
-			case <-c.Context().Done():
-				return nil
-			case <-time.After(time.Second):
-			}
+			return out.print(c.OutOrStdout(), list, func(w io.Writer) { writeEvents(w, list.Items) })
 		}
+		if follows {
+			return follow(c, time.Second, print)
+		}
+		return print()
 	}
 	return c
 }

@@ -19,21 +19,17 @@ import (
 )
 
 func explainVerb() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "explain SRC DST:PORT[/PROTOCOL]",
-		Short: "Explain what happens to a packet that is sent to a Service, and why",
-	}
 	var try, watch bool
 	var during time.Duration
-	c.Flags().BoolVar(&try, "try", false, "open a TCP connection to each endpoint that can answer, and print the result")
-	c.Flags().BoolVar(&watch, "watch", false, "print packets as they arrive; SRC and DST may be omitted")
-	c.Flags().DurationVar(&during, "for", 30*time.Second, "`DURATION` of --watch, up to 10m")
-	c.Args = func(c *cobra.Command, args []string) error {
+	c := verb("explain SRC DST:PORT[/PROTOCOL]", "Explain what happens to a packet that is sent to a Service, and why", func(c *cobra.Command, args []string) error {
 		if watch && len(args) == 0 {
 			return nil
 		}
 		return cobra.ExactArgs(2)(c, args)
-	}
+	})
+	c.Flags().BoolVar(&try, "try", false, "open a TCP connection to each endpoint that can answer, and print the result")
+	c.Flags().BoolVar(&watch, "watch", false, "print packets as they arrive; SRC and DST may be omitted")
+	c.Flags().DurationVar(&during, "for", 30*time.Second, "`DURATION` of --watch, up to 10m")
 	printing(c, func(c *cobra.Command, args []string) (admin.Explanation, error) {
 		x, err := client(c).Explain(c.Context(), args[0], args[1], try)
 		if err == nil && x.Verdict == admin.VerdictCannotTell {
@@ -94,24 +90,24 @@ func watchedLine(w admin.Watched) string {
 
 func writeExplanation(w io.Writer, x admin.Explanation) {
 	for _, s := range x.Steps {
-		fmt.Fprintf(w, "%s\t%s\n", s.Question, s.Answer)
+		writeField(w, s.Question, s.Answer)
 	}
-	fmt.Fprintf(w, "verdict\t%s\n", x.Verdict)
-	writeField(w, "state", "%s%s", x.State, reasonText(x.Why))
+	writeField(w, "verdict", x.Verdict)
+	writeField(w, "state", x.State+reasonText(x.Why))
 	if p := x.Programmed; p != nil {
-		writeField(w, "served now", "%s", phrase.Some(p.Endpoints))
-		writeField(w, "differs", "%s", p.Differs)
+		writeField(w, "served now", phrase.Some(p.Endpoints))
+		writeField(w, "differs", p.Differs)
 	}
 	if x.Unread != "" {
-		writeField(w, "served now", "not known: %s", x.Unread)
+		writeField(w, "served now", "not known: "+x.Unread)
 	}
 	k := cmp.Or(x.Kernel, &admin.Traced{})
 	if x.Untraced != "" {
-		writeField(w, "kernel now", "not known: %s", x.Untraced)
+		writeField(w, "kernel now", "not known: "+x.Untraced)
 	} else if x.Kernel != nil {
-		writeField(w, "kernel now", "%s", phrase.Some(waysOf(k.Ways)))
+		writeField(w, "kernel now", phrase.Some(waysOf(k.Ways)))
 	}
-	writeField(w, "differs", "%s", k.Differs)
+	writeField(w, "differs", k.Differs)
 	writeItems(w, "note", "", k.Notes)
 	writeItems(w, "conntrack", "", k.Connections)
 	writeItems(w, "try", "", x.Remedies)

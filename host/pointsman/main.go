@@ -100,12 +100,14 @@ func rootVerb() *cobra.Command {
 	return root
 }
 
+// verb returns a verb without an action.
+func verb(use, short string, args cobra.PositionalArgs) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: args}
+}
+
 // group returns a verb that only has verbs below it. Without arguments it prints its help.
 func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2}
-	c.AddCommand(verbs...)
-	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
-	c.Args = func(c *cobra.Command, args []string) error {
+	c := verb(use, short, func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
@@ -114,7 +116,10 @@ func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 			hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(like, " or "))
 		}
 		return fmt.Errorf("unknown command %q for %q%s", args[0], c.CommandPath(), hint)
-	}
+	})
+	c.AddCommand(verbs...)
+	c.SuggestionsMinimumDistance = 2
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	return c
 }
 
@@ -185,9 +190,17 @@ func printing[T any](c *cobra.Command, get func(*cobra.Command, []string) (T, er
 	return c
 }
 
+// printDone prints the host's response to a request, unless it failed.
+func printDone(c *cobra.Command, done admin.Done, err error) error {
+	if err == nil {
+		fmt.Fprintln(c.OutOrStdout(), done.Message)
+	}
+	return err
+}
+
 // writeField writes a row of a table with a label and a value. It writes nothing if the value is empty.
-func writeField(w io.Writer, label, format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); text != "" {
+func writeField(w io.Writer, label, text string) {
+	if text != "" {
 		fmt.Fprintf(w, "%s\t%s\n", label, strings.ReplaceAll(text, "\n", "\n\t")) // a plugin's text may have several lines
 	}
 }

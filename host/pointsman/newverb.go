@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,11 +25,7 @@ const conformanceProgram = "pointsman-conformance"
 
 func pluginNewVerb() *cobra.Command {
 	var p scaffold.Plugin
-	c := &cobra.Command{
-		Use:   "new NAME",
-		Short: "Create a folder with a working plugin to start from",
-		Args:  cobra.ExactArgs(1),
-	}
+	c := verb("new NAME", "Create a folder with a working plugin to start from", cobra.ExactArgs(1))
 	c.Flags().StringVar(&p.Language, "lang", scaffold.Go, languages)
 	c.Flags().StringVar(&p.Module, "module", "", "the Go module `PATH` (default example.org/pointsman-dataplane-NAME)")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -37,7 +34,10 @@ func pluginNewVerb() *cobra.Command {
 			return usageError{err}
 		}
 		dir := launch.Prefix + p.Name
-		written, err := writeNew(dir, p)
+		files, err := scaffold.Files(p)
+		if err == nil {
+			err = scaffold.Write(dir, files)
+		}
 		if err != nil {
 			return err
 		}
@@ -48,38 +48,10 @@ next:
   make conformance  # test it against the contract
   make run          # a host that serves services/web.yaml with it, until Ctrl-C
   make swap         # in another terminal: swap away from it and back
-`, dir, phrase.Count(written, "file"), p.Language, dir)
+`, dir, phrase.Count(len(files), "file"), p.Language, dir)
 		return nil
 	}
 	return c
-}
-
-// writeNew writes the folder of p, and returns the number of files.
-func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
-	p.Pointsman = commandName(self)
-	p.Conformance = commandName(filepath.Join(filepath.Dir(self), conformanceProgram))
-	// A host also searches its own folder, and ignores folders that do not exist.
-	p.PluginDirs = slices.Compact([]string{filepath.Join(filepath.Dir(self), "..", "libexec", "pointsman"), "/usr/libexec/pointsman"})
-	if p.Ports, err = scaffold.FreePorts(); err != nil {
-		return 0, err
-	}
-	files, err := scaffold.Files(p)
-	if err != nil {
-		return 0, err
-	}
-	return len(files), scaffold.Write(dir, files)
-}
-
-// commandName returns the word by which a shell runs a program: its name if PATH has it, else its path.
-func commandName(program string) string {
-	if _, err := exec.LookPath(filepath.Base(program)); err == nil {
-		return filepath.Base(program)
-	}
-	return program
 }
 
 // release matches the versions of builds from a tag.
@@ -91,7 +63,7 @@ var languages = strings.Join(scaffold.Languages, " or ")
 // ourModes are names that a new plugin cannot have.
 var ourModes = []string{"auto", "iptables", "ipvs", "nftables", "userspace"}
 
-// complete checks the arguments and sets the defaults.
+// complete checks the arguments and sets the other fields.
 func complete(p *scaffold.Plugin) error {
 	switch {
 	case !launch.ValidName(p.Name):
@@ -102,11 +74,24 @@ func complete(p *scaffold.Plugin) error {
 		return fmt.Errorf("--lang: want %s, not %q; a plugin in another language speaks the protocol itself: see docs/wire.md", languages, p.Language)
 	case p.Module != "" && p.Language != scaffold.Go:
 		return fmt.Errorf("--module: a plugin in %s has none; leave it out, or use --lang go", p.Language)
-	case p.Module == "":
-		p.Module = "example.org/" + launch.Prefix + p.Name
 	}
+	p.Module = cmp.Or(p.Module, "example.org/"+launch.Prefix+p.Name)
 	if v := wire.Build(); release.MatchString(v) && v != "v0.0.0" {
 		p.Version = v
 	}
-	return nil
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	// The files call a program by its name if PATH has it, else by its path.
+	p.Pointsman, p.Conformance = self, filepath.Join(filepath.Dir(self), conformanceProgram)
+	for _, program := range []*string{&p.Pointsman, &p.Conformance} {
+		if _, err := exec.LookPath(filepath.Base(*program)); err == nil {
+			*program = filepath.Base(*program)
+		}
+	}
+	// A host also searches its own folder, and ignores folders that do not exist.
+	p.PluginDirs = slices.Compact([]string{filepath.Join(filepath.Dir(self), "..", "libexec", "pointsman"), "/usr/libexec/pointsman"})
+	p.Ports, err = scaffold.FreePorts()
+	return err
 }

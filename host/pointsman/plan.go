@@ -26,11 +26,7 @@ import (
 
 func planVerb() *cobra.Command {
 	var from bool
-	c := &cobra.Command{
-		Use:   "plan --from-kube-proxy",
-		Short: "Show what Pointsman would take over from the kube-proxy on this node; changes nothing",
-		Args:  cobra.NoArgs,
-	}
+	c := verb("plan --from-kube-proxy", "Show what Pointsman would take over from the kube-proxy on this node; changes nothing", cobra.NoArgs)
 	c.Flags().BoolVar(&from, "from-kube-proxy", false, "from the kube-proxy that runs on this node")
 	config.AddFlag(c.Flags(), "mode", "mode", "the dataplane `NAME` that would serve (default kube-proxy's mode)")
 	config.AddFlag(c.Flags(), "hostname-override", "hostnameOverride", "this node's `NAME` in Kubernetes (default as kube-proxy has it)")
@@ -56,12 +52,8 @@ func planMove(c *cobra.Command) (admin.MovePlan, error) {
 	if err != nil {
 		return admin.MovePlan{}, err
 	}
-	var plugins []string
-	for _, f := range binaries.Discover(h) {
-		plugins = append(plugins, f.Name)
-	}
-	if !slices.Contains(plugins, h.Mode) {
-		return admin.MovePlan{}, binaries.UnknownPlugin(h.Mode, plugins)
+	if _, err := installed(h, h.Mode); err != nil {
+		return admin.MovePlan{}, err
 	}
 	theirs, left := kubeProxyMode(h), binaries.LeftOfKubeProxy(c.Context(), h, h.Mode)
 	p := admin.MovePlan{
@@ -103,7 +95,7 @@ func writeItems(w io.Writer, label, none string, items []string) {
 		items = []string{none}
 	}
 	for _, item := range items {
-		writeField(w, label, "%s", item)
+		writeField(w, label, item)
 		label = ""
 	}
 }

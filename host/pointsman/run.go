@@ -29,21 +29,17 @@ import (
 )
 
 func runVerb() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "run",
-		Short: "Run the host: watch Services and update the dataplane",
-		Args:  cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			run := func(ctx context.Context, logs io.Writer) error { return runHost(ctx, c, logs) }
-			done, err := asService(run)
-			if !done {
-				err = run(c.Context(), c.ErrOrStderr())
-			}
-			if errors.Is(err, dataplanes.ErrNoPlugin) {
-				return usageError{err}
-			}
-			return err
-		},
+	c := verb("run", "Run the host: watch Services and update the dataplane", cobra.NoArgs)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		run := func(ctx context.Context, logs io.Writer) error { return runHost(ctx, c, logs) }
+		done, err := asService(run)
+		if !done {
+			err = run(c.Context(), c.ErrOrStderr())
+		}
+		if errors.Is(err, dataplanes.ErrNoPlugin) {
+			return usageError{err}
+		}
+		return err
 	}
 	config.AddFlags(c.Flags())
 	return c

@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -24,13 +25,7 @@ func serviceVerb() *cobra.Command {
 func serviceListVerb() *cobra.Command {
 	var namespace string
 	var problems bool
-	c := &cobra.Command{
-		Use:   "list [TEXT]",
-		Short: "List the ports of all Services, their states, and since when",
-		Args:  cobra.MaximumNArgs(1),
-
-		ValidArgsFunction: completeServices,
-	}
+	c := completing(verb("list [TEXT]", "List the ports of all Services, their states, and since when", cobra.MaximumNArgs(1)), serviceNames)
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only Services of the namespace `NAME`")
 	c.Flags().BoolVar(&problems, "problems", false, "only ports that are not served or have no endpoint")
 	return printing(c, func(c *cobra.Command, args []string) (admin.ServiceList, error) {
@@ -57,25 +52,16 @@ func serviceListVerb() *cobra.Command {
 }
 
 func writeServices(w io.Writer, list admin.ServiceList) {
-	now := time.Now()
 	fmt.Fprintln(w, "NAME\tSTATE\tSINCE\tENDPOINTS\tHERE\tPOLICY\tAFFINITY\tFRONTENDS")
 	for _, s := range list.Items {
 		for _, p := range s.Ports {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.PortName(p), p.State, ago(p.Since, now),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.PortName(p), p.State, ago(p.Since),
 				len(p.Cluster), p.Total, len(p.Local), phrase.List(p.Policies), affinityOf(p), phrase.Some(p.Frontends))
 		}
 		if len(s.Ports) == 0 {
 			fmt.Fprintf(w, "%s/%s\tnot served\t-\t-\t-\t-\t-\t%s\n", s.Namespace, s.Name, cmp.Or(strings.Join(s.Problems, "; "), "it has no port that is"))
 		}
 	}
-}
-
-// ago returns the time from since until now, or "-" if since is not known.
-func ago(since, now time.Time) string {
-	if since.IsZero() {
-		return "-"
-	}
-	return phrase.Since(since, now)
 }
 
 func affinityOf(p admin.Port) string {
@@ -86,33 +72,35 @@ func affinityOf(p admin.Port) string {
 }
 
 func serviceShowVerb() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "show NAMESPACE/NAME",
-		Short: "Show one Service: its endpoints, why each is used or not, and the state in the kernel",
-		Args:  cobra.ExactArgs(1),
-
-		ValidArgsFunction: completeServices,
-	}
-	return printing(c, func(c *cobra.Command, args []string) (admin.ServiceDetail, error) {
-		namespace, name, ok := strings.Cut(args[0], "/")
-		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+	c := verb("show NAMESPACE/NAME", "Show one Service: its endpoints, why each is used or not, and the state in the kernel", cobra.ExactArgs(1))
+	return printing(completing(c, serviceNames), func(c *cobra.Command, args []string) (admin.ServiceDetail, error) {
+		namespace, name, _ := strings.Cut(args[0], "/")
+		if namespace == "" || name == "" || strings.Contains(name, "/") {
 			return admin.ServiceDetail{}, usageError{fmt.Errorf("%q names no Service: want NAMESPACE/NAME; try: pointsman service list %s", args[0], args[0])}
 		}
 		return client(c).Service(c.Context(), namespace, name)
 	}, writeService)
 }
 
+// serviceNames returns the names of all Services.
+func serviceNames(ctx context.Context, c *cobra.Command) (names []string) {
+	list, _ := client(c).Services(ctx) // empty if no host answers
+	for _, s := range list.Items {
+		names = append(names, s.Namespace+"/"+s.Name)
+	}
+	return names
+}
+
 func writeService(w io.Writer, s admin.ServiceDetail) {
-	now := time.Now()
-	fmt.Fprintf(w, "service\t%s/%s\n", s.Namespace, s.Name)
-	fmt.Fprintf(w, "slices\t%s\n", phrase.List(s.EndpointSlices))
+	writeField(w, "service", s.Namespace+"/"+s.Name)
+	writeField(w, "slices", phrase.List(s.EndpointSlices))
 	if s.HealthPort != 0 {
-		fmt.Fprintf(w, "health port\t%d answers that %s here\n", s.HealthPort, phrase.Count(s.LocalReady, "endpoint")+" is ready")
+		writeField(w, "health port", fmt.Sprintf("%d answers that %s here", s.HealthPort, phrase.Count(s.LocalReady, "endpoint")+" is ready"))
 	}
 	writeItems(w, "problem", "", s.Problems)
 	writeItems(w, "note", "", s.Notes)
 	for _, p := range s.Ports {
-		writePort(w, s.Service, p, now)
+		writePort(w, s.PortName(p), p)
 	}
 	if s.KernelUnread != "" {
 		fmt.Fprintf(w, "\nwhat is served now is not known: %s\n", s.KernelUnread)
@@ -123,12 +111,12 @@ func writeService(w io.Writer, s admin.ServiceDetail) {
 	}
 }
 
-func writePort(w io.Writer, s admin.Service, p admin.Port, now time.Time) {
+func writePort(w io.Writer, name string, p admin.Port) {
 	verb := "is"
 	if p.State == health.NoEndpoints {
 		verb = "has"
 	}
-	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", s.PortName(p), verb, p.State, ago(p.Since, now), reasonText(p.Why))
+	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", name, verb, p.State, ago(p.Since), reasonText(p.Why))
 	if p.AffinitySeconds > 0 {
 		fmt.Fprintf(w, "a client keeps its endpoint for %s after its last connection\n", affinityOf(p))
 	}

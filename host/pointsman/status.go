@@ -9,12 +9,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/doctor"
@@ -25,33 +24,31 @@ import (
 const shownProblems = 10
 
 func statusVerb() *cobra.Command {
-	var wait, until time.Duration
+	var limit, stays time.Duration
 	var watch bool
-	c := &cobra.Command{
-		Use:   "status",
-		Short: "Show the state of the running host",
-		Args:  cobra.NoArgs,
-	}
+	c := verb("status", "Show the state of the running host", cobra.NoArgs)
 	out := addFormat(c)
-	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this `DURATION` until all is well")
-	c.Flags().DurationVar(&until, "until-well", 0, "wait up to this `DURATION` until all stays well, and print changes to stderr")
+	c.Flags().DurationVar(&limit, "wait", 0, "wait up to this `DURATION` until all is well")
+	c.Flags().DurationVar(&stays, "until-well", 0, "wait up to this `DURATION` until all stays well, and print changes to stderr")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "print the status each second until Ctrl-C")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		if watch {
-			return watchStatus(c, out)
-		}
+	print := func(c *cobra.Command, s admin.Status) error {
+		return out.print(c.OutOrStdout(), s, func(w io.Writer) { writeStatus(w, s) })
+	}
+	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		var s admin.Status
 		host := client(c)
-		s, err := host.Status(c.Context())
-		if wait > 0 {
-			s, err = waitUntilWell(c.Context(), host, wait, 0, func(string) {})
-		}
-		if until > 0 {
-			s, err = waitUntilWell(c.Context(), host, until, 2*time.Second, func(state string) {
+		switch {
+		case watch:
+			return watchStatus(c, host, print)
+		case stays > 0:
+			s, err = waitUntilWell(c.Context(), host, stays, 2*time.Second, func(state string) {
 				fmt.Fprintf(c.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), state)
 			})
+		default:
+			s, err = waitUntilWell(c.Context(), host, limit, 0, func(string) {})
 		}
 		if err == nil {
-			err = printStatus(c, out, s)
+			err = print(c, s)
 		}
 		if err == nil && !s.Healthy {
 			err = errDegraded
@@ -61,47 +58,43 @@ func statusVerb() *cobra.Command {
 	return c
 }
 
-func printStatus(c *cobra.Command, out *format, s admin.Status) error {
-	return out.print(c.OutOrStdout(), s, func(w io.Writer) { writeStatus(w, s) })
-}
-
-// clearScreen moves the cursor of a terminal to the top and erases the screen (ECMA-48).
-const clearScreen = "\x1b[H\x1b[2J"
-
-// watchStatus prints the status, or why there is none, each second until the user interrupts it.
-func watchStatus(c *cobra.Command, out *format) error {
+// watchStatus prints the status, or why there is none, each second until the user interrupts it. On a
+// terminal it first moves the cursor to the top and erases the screen (ECMA-48).
+func watchStatus(c *cobra.Command, host *admin.Client, print func(*cobra.Command, admin.Status) error) error {
 	before, after := "", "\n"
-	if f, ok := c.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		before, after = clearScreen, ""
+	if isTerminal(c.OutOrStdout()) {
+		before, after = "\x1b[H\x1b[2J", ""
 	}
-	for host := client(c); ; {
+	return follow(c, time.Second, func() error {
 		s, err := host.Status(c.Context())
-		if c.Context().Err() != nil {
-			return nil
-		}
 		fmt.Fprint(c.OutOrStdout(), before)
 		if err != nil {
 			fmt.Fprintf(c.OutOrStdout(), "pointsman: %v\n", err)
-		} else if err := printStatus(c, out, s); err != nil {
+		} else if err := print(c, s); err != nil {
 			return err
 		}
 		fmt.Fprint(c.OutOrStdout(), after)
-		select {
-		case <-c.Context().Done():
-			return nil
-		case <-time.After(time.Second):
-		}
+		return nil
+	})
+}
+
+// follow calls f each period until the user interrupts it.
+func follow(c *cobra.Command, period time.Duration, f func() error) error {
+	err := wait.PollUntilContextCancel(c.Context(), period, true, func(context.Context) (bool, error) { return false, f() })
+	if c.Context().Err() != nil {
+		return nil
 	}
+	return err
 }
 
 // waitUntilWell polls the status until the node has been well for stay without a break, or limit is over
 // and the node is not well. It calls report when the state changes, and returns the last status.
-func waitUntilWell(ctx context.Context, client *admin.Client, limit, stay time.Duration, report func(state string)) (admin.Status, error) {
+func waitUntilWell(ctx context.Context, client *admin.Client, limit, stay time.Duration, report func(state string)) (s admin.Status, err error) {
 	deadline := time.Now().Add(limit)
 	var well time.Time // since when the node is well; zero if it is not
 	var reported string
-	for {
-		s, err := client.Status(ctx)
+	stopped := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
+		s, err = client.Status(ctx)
 		now := time.Now()
 		switch {
 		case err != nil || !s.Healthy:
@@ -113,21 +106,13 @@ func waitUntilWell(ctx context.Context, client *admin.Client, limit, stay time.D
 			reported = name
 			report(text)
 		}
+		if !well.IsZero() {
+			return now.Sub(well) >= stay, nil
+		}
 		again := err == nil || errors.Is(err, admin.ErrUnreachable)
-		switch {
-		case !well.IsZero():
-			if now.Sub(well) >= stay {
-				return s, nil
-			}
-		case !again || !now.Before(deadline):
-			return s, err
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return s, ctx.Err()
-		}
-	}
+		return !again || !now.Before(deadline), nil
+	})
+	return s, cmp.Or(stopped, err)
 }
 
 // stateOf returns a line for the answer s or err. pending means that the dataplane has not confirmed
@@ -149,36 +134,36 @@ func stateOf(s admin.Status, err error, pending bool) (name, text string) {
 }
 
 func writeStatus(w io.Writer, s admin.Status) {
-	now := time.Now()
-	writeField(w, "node", "%s %v", s.Node.Name, s.Node.Addrs)
-	writeField(w, "host", "%s, pid %d, up %s", s.Host.Version, s.Host.PID, phrase.Since(s.Host.Started, now))
-	writeField(w, "source", "%s: %s, %s, %s", s.Source, phrase.Count(s.Services.Services, "Service"), phrase.Count(s.Services.EndpointSlices, "EndpointSlice"), phrase.Count(s.Services.Endpoints, "endpoint"))
-	writeField(w, "mode", "%s", s.Mode)
-	writeField(w, "", "%s", s.Auto)
-	writeDataplane(w, s.Dataplane, now)
+	writeField(w, "node", fmt.Sprintf("%s %v", s.Node.Name, s.Node.Addrs))
+	writeField(w, "host", fmt.Sprintf("%s, pid %d, up %s", s.Host.Version, s.Host.PID, ago(s.Host.Started)))
+	writeField(w, "source", fmt.Sprintf("%s: %s, %s, %s", s.Source, phrase.Count(s.Services.Services, "Service"), phrase.Count(s.Services.EndpointSlices, "EndpointSlice"), phrase.Count(s.Services.Endpoints, "endpoint")))
+	writeField(w, "mode", s.Mode)
+	writeField(w, "", s.Auto)
+	writeDataplane(w, s.Dataplane)
 	if s.Swap != nil {
-		writeField(w, "swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Since(s.Swap.Since, now))
+		writeField(w, "swap", fmt.Sprintf("%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, ago(s.Swap.Since)))
 	}
 	if s.Sync.Last.IsZero() {
 		writeField(w, "sync", "none yet")
 	} else {
-		writeField(w, "sync", "revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, phrase.Since(s.Sync.Last, now), s.Sync.TookMS)
+		writeField(w, "sync", fmt.Sprintf("revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, ago(s.Sync.Last), s.Sync.TookMS))
 	}
 	if s.Config.Path != "" {
-		writeField(w, "config", "%s, loaded %s ago", s.Config.Path, phrase.Since(s.Config.Loaded, now))
+		writeField(w, "config", fmt.Sprintf("%s, loaded %s ago", s.Config.Path, ago(s.Config.Loaded)))
 	}
 	if p := s.Probes; !p.Healthz || !p.Livez || !p.Readyz {
-		writeField(w, "probes", "healthz %d, livez %d, readyz %d", codeOf(p.Healthz), codeOf(p.Livez), codeOf(p.Readyz))
+		code := map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}
+		writeField(w, "probes", fmt.Sprintf("healthz %d, livez %d, readyz %d", code[p.Healthz], code[p.Livez], code[p.Readyz]))
 	}
 	writeUnserved(w, s.Unserved)
 	for _, warning := range s.Warnings {
-		writeField(w, "warning", "%s %s", paint(w, doctor.Warn, warning.Code), warning.Text)
+		writeField(w, "warning", paint(w, doctor.Warn, warning.Code)+" "+warning.Text)
 		if warning.Try != "" {
-			writeField(w, "", "     try: %s", warning.Try)
+			writeField(w, "", "     try: "+warning.Try)
 		}
 	}
 	if s.Healthy {
-		writeField(w, "all", "%s", paint(w, doctor.OK, "is well"))
+		writeField(w, "all", paint(w, doctor.OK, "is well"))
 	}
 }
 
@@ -194,37 +179,28 @@ func writeUnserved(w io.Writer, problems []admin.Problem) {
 		}
 		services[c] = append(services[c], p.Service)
 	}
-	for i, c := range causes {
-		if i == shownProblems {
-			writeField(w, "unserved", "… and %s: pointsman status -o yaml", phrase.Count(len(causes)-i, "further cause"))
-			return
-		}
-		writeField(w, "unserved", "%s %s: %s", phrase.Some(services[c]), paint(w, doctor.Fail, c.reason), c.why)
+	for _, c := range causes[:min(shownProblems, len(causes))] {
+		writeField(w, "unserved", fmt.Sprintf("%s %s: %s", phrase.Some(services[c]), paint(w, doctor.Fail, c.reason), c.why))
+	}
+	if more := len(causes) - shownProblems; more > 0 {
+		writeField(w, "unserved", "… and "+phrase.Count(more, "further cause")+": pointsman status -o yaml")
 	}
 }
 
-// codeOf returns the status code of a probe.
-func codeOf(good bool) int {
-	if good {
-		return http.StatusOK
-	}
-	return http.StatusServiceUnavailable
-}
-
-func writeDataplane(w io.Writer, d admin.Plugin, now time.Time) {
+func writeDataplane(w io.Writer, d admin.Plugin) {
 	if d.PID == 0 {
-		writeField(w, "dataplane", "%s is %s%s", d.Name, d.State, reasonText(d.Why))
+		writeField(w, "dataplane", d.Name+" is "+d.State+reasonText(d.Why))
 	} else {
-		writeField(w, "dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, cmp.Or(d.Role, "without a role yet"), d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
+		writeField(w, "dataplane", fmt.Sprintf("%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, cmp.Or(d.Role, "without a role yet"), d.PID, ago(d.Up), phrase.Count(d.Restarts, "restart")))
 	}
 	if !d.Next.IsZero() {
-		writeField(w, "", "next try in %s", phrase.Round(max(0, d.Next.Sub(now))))
+		writeField(w, "", "next try "+until(d.Next))
 	}
 	if d.Lock == "awaited" {
-		writeField(w, "", "not the writer%s", reasonText(d.Holder))
+		writeField(w, "", "not the writer"+reasonText(d.Holder))
 	}
 	if d.Waiting != "" {
-		writeField(w, "", "%s waits for %s", d.Call, d.Waiting)
+		writeField(w, "", d.Call+" waits for "+d.Waiting)
 	}
 	writeItems(w, "note", "", d.Notes)
 }

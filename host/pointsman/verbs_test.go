@@ -133,11 +133,8 @@ func TestPluginsWithoutAHost(t *testing.T) {
 		!strings.Contains(stdout, "options   any: any value\n          depth: integer, default 2 - how deep\n          mode: one of [a b], fixed while it serves\n") {
 		t.Errorf("info: exit %d: %s", exit, stdout)
 	}
-	if exit, stdout, _ := do(t, append(append([]string{"__complete"}, where...), "plugin", "info", "")...); exit != exitOK || stdout != "acme\nbroken\n:4\n" {
+	if exit, stdout, _ := do(t, append(append([]string{"__complete"}, where...), "plugin", "info", "")...); exit != exitOK || stdout != "acme\nbroken\n:0\n" {
 		t.Errorf("completion: exit %d: %s", exit, stdout)
-	}
-	if exit, stdout, _ := do(t, append(append([]string{"__complete"}, where...), "plugin", "info", "./a")...); exit != exitOK || stdout != ":0\n" {
-		t.Errorf("completion of a path: exit %d: %s", exit, stdout)
 	}
 	for _, verb := range []string{"info", "check"} {
 		for name, says := range map[string]string{

@@ -27,8 +27,7 @@ type versionInfo struct {
 }
 
 func versionVerb() *cobra.Command {
-	c := &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs}
-	return printing(c, func(*cobra.Command, []string) (versionInfo, error) { return version(), nil }, func(w io.Writer, v versionInfo) {
+	return printing(verb("version", "Print the version", cobra.NoArgs), func(*cobra.Command, []string) (versionInfo, error) { return version(), nil }, func(w io.Writer, v versionInfo) {
 		fmt.Fprintf(w, "pointsman %s (wire major %d, Kubernetes library %s, %s, %s)\n", v.Version, v.WireMajor, v.Kubernetes, v.Go, v.Platform)
 	})
 }
