@@ -127,12 +127,8 @@ func TestNotes(t *testing.T) {
 func TestLogMessage(t *testing.T) {
 	for reason, want := range map[string]string{
 		"PluginDown":        "plugin down",
-		"ExternalIPRefused": "external IP refused",
-		"ServiceCIDR":       "service CIDR",
-		"IPRefused":         "IP refused",
-		"IP":                "IP",
+		"ExternalIPRefused": "external ip refused",
 		"Starting":          "starting",
-		"":                  "",
 	} {
 		if got := logMessage(reason); got != want {
 			t.Errorf("%s: %q, want %q", reason, got, want)
