@@ -62,14 +62,12 @@ func newBundle(c *cobra.Command) *bundle {
 	ctx, host := c.Context(), client(c)
 	var public config.Host
 	var hidden, more []string
-	file, invalid := settings(c)
-	if invalid == nil {
-		public, hidden = file.Public()
+	if file, err := settings(c); err == nil {
+		_, hidden = file.Public()
 	}
-	if running, err := host.Config(ctx); err == nil {
-		var current config.Host
-		invalid = json.Unmarshal(running.Settings, &current)
-		public, more = current.Public()
+	now, invalid := current(c)
+	if invalid == nil {
+		public, more = now.Public()
 	}
 	plugins, _ := host.Plugins(ctx) // plugins.json has the error
 	var schemas strings.Builder

@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -41,11 +40,7 @@ func writeDiagnosis(w io.Writer, d doctor.Diagnosis) {
 func examine(ctx context.Context, c *cobra.Command) (all []doctor.Finding) {
 	host := client(c)
 	status, unreachable := host.Status(ctx)
-	settings, err := settings(c)
-	if running, failed := host.Config(ctx); failed == nil {
-		settings = &config.Host{}
-		err = json.Unmarshal(running.Settings, settings)
-	}
+	settings, err := current(c)
 	if unreachable != nil {
 		all = doctor.New("host", doctor.Fail, "systemctl start pointsman; pointsman plugin check MODE says what the kernel lacks", "%s", oneLineOf(unreachable))
 	} else {

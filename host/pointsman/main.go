@@ -138,6 +138,16 @@ func configPath(c *cobra.Command) string {
 // settings returns the settings that the flags, the environment and the config file define.
 func settings(c *cobra.Command) (*config.Host, error) { return config.Load(configPath(c), c.Flags()) }
 
+// current returns the settings of the running host, or those of settings if no host answers.
+func current(c *cobra.Command) (*config.Host, error) {
+	running, err := client(c).Config(c.Context())
+	if err != nil {
+		return settings(c)
+	}
+	var h config.Host
+	return &h, json.Unmarshal(running.Settings, &h)
+}
+
 // client returns a client for the running host. If the config file is invalid, it uses the default
 // socket and says so: an invalid file must not prevent a user from querying the host. Only
 // inherited flags are settings; flags of the verb itself are not.
