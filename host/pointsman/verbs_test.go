@@ -53,10 +53,8 @@ func TestExits(t *testing.T) {
 		stderr string
 	}{
 		{"", exitOK, "pointsman [command]", ""},
-		{"help", exitOK, "status", ""},
 		{"version", exitOK, "wire major 1", ""},
 		{"version -o json", exitOK, `"kind": "Version"`, ""},
-		{"version -o json", exitOK, `"wireMajors": [`, ""},
 		{"version -o json", exitOK, `"kubernetes": "v0.`, ""},
 		{"version -o xml", exitUsage, "", "want table, json or yaml"},
 		{"version now", exitUsage, "", `unknown command "now" for "pointsman version"; try: pointsman version --help`},
@@ -82,6 +80,10 @@ func TestExits(t *testing.T) {
 		{"config validate " + cluster, exitFailed, "", "cluster.yaml: source.kubernetes.kubeconfig: read kubeconfig " + filepath.Join(dir, "kubeconfig")},
 		{"config validate --file-only " + cluster, exitOK, "detectLocal.clusterCIDRs: is empty", ""},
 		{"run --config " + bad, exitFailed, "", "bad.yaml: moed"},
+		{"run --config " + good + " --mode acme --state-dir " + dir + "/state --admin-socket " + nobody, exitUsage, "", "no plugin is installed"},
+		{"service show web", exitUsage, "", "want NAMESPACE/NAME"},
+		{"events --since -1s", exitUsage, "", "--since: want a time such as 10m"},
+		{"events -f -o json", exitUsage, "", "--follow prints lines"},
 		{"config defaults", exitOK, "minSyncPeriod: ", ""},
 		{"config show --config " + good + " --mode acme -o json", exitOK, `"acme"`, ""},
 	} {
@@ -185,19 +187,12 @@ echo '{"runs":true,"version":"7","lacks":["it does not serve ipv6"],"notes":["a 
 
 // TestModesInUse: cleanup skips the serving mode, and during a swap the next or the draining mode.
 func TestModesInUse(t *testing.T) {
-	for name, c := range map[string]struct {
-		status admin.Status
-		want   []string
-	}{
-		"at rest":   {admin.Status{Mode: "ipvs"}, []string{"ipvs"}},
-		"in a swap": {admin.Status{Mode: "ipvs", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
-		"draining":  {admin.Status{Mode: "iptables", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
-		"no host":   {admin.Status{}, []string{""}},
-	} {
-		got := slices.Compact(slices.Sorted(slices.Values(modesInUse(c.status))))
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+	if got := modesInUse(admin.Status{Mode: "ipvs"}); !slices.Equal(got, []string{"ipvs"}) {
+		t.Errorf("at rest: %q", got)
+	}
+	got := modesInUse(admin.Status{Mode: "iptables", Swap: &admin.Swap{From: "ipvs", To: "iptables"}})
+	if !slices.Contains(got, "ipvs") || !slices.Contains(got, "iptables") {
+		t.Errorf("in a swap: %q", got)
 	}
 }
 
