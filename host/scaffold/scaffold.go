@@ -23,7 +23,7 @@ import (
 // goVersion is the Go version in the go.mod of this module and of a new plugin.
 const goVersion = "1.26.0"
 
-//go:embed files
+//go:embed all:files
 var files embed.FS
 
 // Values of Plugin.Language.
@@ -66,7 +66,11 @@ func Files(p Plugin) ([]File, error) {
 				return err
 			}
 			text, err := executeTemplate(name, p)
-			all = append(all, File{Path: outputPath(strings.TrimPrefix(name, path.Join("files", folder)+"/")), Text: text})
+			name = strings.TrimPrefix(name, path.Join("files", folder)+"/")
+			if name == "module" { // files below a go.mod cannot be embedded
+				name = "go.mod"
+			}
+			all = append(all, File{Path: name, Text: text})
 			return err
 		})
 		if err != nil {
@@ -82,49 +86,23 @@ func Files(p Plugin) ([]File, error) {
 	return all, nil
 }
 
-// outputPath returns the path of a template's output. Some templates have another name, because files of the
-// final name cannot be embedded or have a meaning in this repository.
-func outputPath(name string) string {
-	switch name {
-	case "module":
-		return "go.mod"
-	case "ci.yaml":
-		return ".github/workflows/ci.yaml"
-	case "gitignore":
-		return ".gitignore"
-	}
-	return name
-}
-
 // executeTemplate executes a template.
 func executeTemplate(name string, p Plugin) ([]byte, error) {
-	text, err := files.ReadFile(name)
+	t, err := template.ParseFS(files, name)
 	if err != nil {
 		return nil, err
 	}
-	t, err := template.New(name).Option("missingkey=error").Parse(string(text))
-	if err != nil {
-		return nil, err
+	dirs := map[string]string{Go: "bin", Python: "."}[p.Language] // pluginDirs, without the brackets of YAML
+	for _, dir := range p.PluginDirs {
+		dirs += fmt.Sprintf(", %q", dir)
 	}
 	var out bytes.Buffer
-	err = t.Execute(&out, map[string]any{
+	err = t.Option("missingkey=error").Execute(&out, map[string]any{
 		"Name": p.Name, "Language": p.Language, "Module": p.Module, "Pointsman": p.Pointsman, "Conformance": p.Conformance, "Version": p.Version,
-		"GoVersion": goVersion, "PluginDirs": dirs(p), "ClusterIP": clusterIP,
+		"GoVersion": goVersion, "PluginDirs": dirs, "ClusterIP": "127.0.0.80",
 		"HealthPort": p.Ports[0], "MetricsPort": p.Ports[1], "ServicePort": p.Ports[2], "EndpointPort": p.Ports[3],
 	})
 	return out.Bytes(), err
-}
-
-// clusterIP is the address of the example Service.
-const clusterIP = "127.0.0.80"
-
-// dirs returns the value of pluginDirs, without the brackets of YAML.
-func dirs(p Plugin) string {
-	all := []string{map[string]string{Go: "bin", Python: "."}[p.Language]}
-	for _, dir := range p.PluginDirs {
-		all = append(all, fmt.Sprintf("%q", dir))
-	}
-	return strings.Join(all, ", ")
 }
 
 // sourcesOf returns the source files of the example, with the name of p.

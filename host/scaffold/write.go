@@ -40,22 +40,16 @@ func Write(dir string, all []File) error {
 // chooses ports of clients.
 func FreePorts() (ports [NumPorts]int, err error) {
 	const first, count, tries = 10240, 16384, 1000
-	var held []net.Listener
-	defer func() {
-		for _, l := range held {
-			_ = l.Close() // nothing is lost
-		}
-	}()
-	for range tries {
-		l, err := net.Listen("tcp", ":"+strconv.Itoa(first+rand.IntN(count)))
-		if err != nil {
-			continue
-		}
-		held = append(held, l) // until all are found, so that no port is chosen twice
-		ports[len(held)-1] = l.Addr().(*net.TCPAddr).Port
-		if len(held) == NumPorts {
-			return ports, nil
+	for i := range ports {
+		for n := 0; ports[i] == 0; n++ {
+			l, err := net.Listen("tcp", ":"+strconv.Itoa(first+rand.IntN(count)))
+			if err == nil {
+				defer l.Close() // when all are found, so that no port is chosen twice
+				ports[i] = l.Addr().(*net.TCPAddr).Port
+			} else if n == tries {
+				return ports, fmt.Errorf("find a free port between %d and %d: %w", first, first+count, err)
+			}
 		}
 	}
-	return ports, fmt.Errorf("find free ports: of %d between %d and %d only %d were free", tries, first, first+count, len(held))
+	return ports, nil
 }
