@@ -33,7 +33,12 @@ func TestAwaitSwap(t *testing.T) {
 		"it was undone": {admin.Mode{Wanted: "nftables", Last: swapped("no room")}, "the swap to nftables was undone, and iptables continues to serve: no room"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := admin.NewClient(answering(t, admin.Backend{Mode: func() admin.Mode { return c.mode }}))
+			answers := []admin.Mode{{Wanted: "nftables", Last: &admin.Swapped{To: "nftables", At: began.Add(-time.Minute)}}, c.mode} // first a former swap
+			client := admin.NewClient(answering(t, admin.Backend{Mode: func() admin.Mode {
+				m := answers[0]
+				answers = answers[len(answers)-1:]
+				return m
+			}}))
 			var out bytes.Buffer
 			if err := awaitSwap(t.Context(), client, "nftables", false, began, time.Minute, &out); err != nil {
 				out.WriteString(err.Error())

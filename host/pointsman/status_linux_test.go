@@ -55,7 +55,7 @@ func TestUntilWell(t *testing.T) {
 	}{
 		"well at once":             {[]admin.Status{warned()}, 0, "well", true, false},
 		"well in the end":          {[]admin.Status{warned("W001"), warned("W001"), warned("W001", "W003"), pending, pending, warned()}, time.Minute, "not well: W001 since|not well: W001 since|well, but|well", true, false},
-		"not well for long":        {[]admin.Status{warned(), warned("W004"), warned()}, time.Minute, "well|not well: W004|well", true, false},
+		"not well for long":        {[]admin.Status{warned(), warned("W004"), warned("W004"), warned()}, time.Minute, "well|not well: W004|well", true, false},
 		"well, and changes come":   {[]admin.Status{warned(), pending, pending}, 0, "well", true, false},
 		"not well within the time": {[]admin.Status{warned("W001")}, 250 * time.Millisecond, "not well: W001", false, false},
 		"no host":                  {nil, 250 * time.Millisecond, "no host answers", false, true},

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
 )
@@ -229,8 +230,8 @@ func TestCleanup(t *testing.T) {
 			t.Errorf("printed %q, want %q in it", out.String(), want)
 		}
 	}
-	if errs.String() != "broken: why\n" {
-		t.Errorf("errors %q", errs.String())
+	if errs.String() != "broken: why\n" || strings.Contains(out.String(), "zebra: removed") {
+		t.Errorf("printed %q, errors %q", out.String(), errs.String())
 	}
 }
 
@@ -254,6 +255,14 @@ func TestCleanupForgetsTheMode(t *testing.T) {
 		if launched := plane.Launched(dir); (len(launched) > 0) != dry {
 			t.Errorf("dry run %t: the next host finds that %q were launched", dry, launched)
 		}
+	}
+}
+
+// TestHider hides each value as a whole, also in JSON, except short and public ones.
+func TestHider(t *testing.T) {
+	hider := newHider([]string{"secret", "secret-of-more", `quo"ted`, "short", "public-value"}, `{"enum": ["public-value"]}`)
+	if got, want := hider.Replace(`secret secret-of-more quo\"ted short public-value`), strings.Repeat(config.Hidden+" ", 3)+"short public-value"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
