@@ -132,10 +132,8 @@ func unusedOptions(from, to string, options []byte) (lines []string) {
 
 // kubeProxySettings returns kube-proxy's settings, from --config or from the file of the running process.
 func kubeProxySettings(c *cobra.Command, running *kubeProxy) (h *config.Host, err error) {
-	if running != nil && !c.Flags().Changed("hostname-override") {
-		if name := running.flag("hostname-override"); name != "" {
-			_ = c.Flags().Set("hostname-override", name) // any text is valid
-		}
+	if running != nil && running.hostname != "" && !c.Flags().Changed("hostname-override") {
+		_ = c.Flags().Set("hostname-override", running.hostname) // any text is valid
 	}
 	switch path, _ := c.Flags().GetString("config"); {
 	case path != "":
@@ -154,23 +152,21 @@ func kubeProxySettings(c *cobra.Command, running *kubeProxy) (h *config.Host, er
 // kubeProxyMode returns the mode of kube-proxy.
 func kubeProxyMode(h *config.Host) string {
 	var own struct{ Mode string }
-	if err := json.Unmarshal(h.From.KubeProxy, &own); err != nil {
-		return h.Mode
-	}
+	_ = json.Unmarshal(h.From.KubeProxy, &own) // it has been loaded
 	return cmp.Or(own.Mode, "iptables")
 }
 
 // A kubeProxy is a process of kube-proxy. Pointsman reads its command line and its config file, and
 // does not use its credentials.
 type kubeProxy struct {
-	pid  int
-	dir  string // below /proc
-	args []string
+	pid              int
+	config, hostname string // its flags
 }
 
 // findKubeProxy returns the process of kube-proxy in this network namespace with the lowest ID, or nil.
 // A child looks like kube-proxy until it executes a program such as iptables-restore, but has a
-// higher ID.
+// higher ID. Some distributions put several programs in one binary, so either the name of the binary
+// or the first argument may match.
 func findKubeProxy() (found *kubeProxy, err error) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -178,50 +174,37 @@ func findKubeProxy() (found *kubeProxy, err error) {
 	}
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, dir := range dirs {
-		p := &kubeProxy{dir: dir}
-		p.pid, _ = strconv.Atoi(filepath.Base(dir))
-		if ns, err := os.Readlink(dir + "/ns/net"); err == nil && ns == own && p.isKubeProxy() && (found == nil || p.pid < found.pid) {
-			found = p
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		ns, _ := os.Readlink(dir + "/ns/net") // or it has ended
+		line, _ := os.ReadFile(dir + "/cmdline")
+		exe, _ := os.Readlink(dir + "/exe")
+		args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+		is := filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "kube-proxy" || filepath.Base(args[0]) == "kube-proxy"
+		if ns != own || !is || found != nil && found.pid < pid {
+			continue
 		}
+		found = &kubeProxy{pid: pid}
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		flags.ParseErrorsAllowlist.UnknownFlags = true
+		flags.StringVar(&found.config, "config", "", "")
+		flags.StringVar(&found.hostname, "hostname-override", "", "")
+		_ = flags.Parse(args[1:]) // kube-proxy has accepted them
 	}
 	return found, nil
 }
 
-// isKubeProxy reads the command line and reports whether p is a kube-proxy. Some distributions put
-// several programs in one binary, so either the name of the binary or the first argument may match.
-func (p *kubeProxy) isKubeProxy() bool {
-	line, err := os.ReadFile(p.dir + "/cmdline")
-	if err != nil {
-		return false // it has ended
-	}
-	p.args = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
-	exe, _ := os.Readlink(p.dir + "/exe")
-	return filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "kube-proxy" || filepath.Base(p.args[0]) == "kube-proxy"
-}
-
-// flag returns the value of a flag of p, or "" if the flag is not set.
-func (p *kubeProxy) flag(name string) (value string) {
-	for i, arg := range p.args {
-		if v, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
-			value = v
-		} else if arg == "--"+name && i+1 < len(p.args) {
-			value = p.args[i+1]
-		}
-	}
-	return value
-}
-
 // settings returns the settings in the file of p's --config, read in the root directory of p.
 func (p *kubeProxy) settings(flags *pflag.FlagSet) (*config.Host, error) {
-	name := p.flag("config")
-	if name == "" {
+	if p.config == "" {
 		return nil, fmt.Errorf("kube-proxy (pid %d) was started without --config; try: --config FILE, with what kube-proxy --write-config-to=FILE writes by the same flags", p.pid)
 	}
-	if dir, err := os.Readlink(p.dir + "/cwd"); err == nil && !filepath.IsAbs(name) {
-		name = filepath.Join(dir, name)
+	dir := fmt.Sprintf("/proc/%d/", p.pid)
+	name := p.config
+	if cwd, err := os.Readlink(dir + "cwd"); err == nil && !filepath.IsAbs(name) {
+		name = filepath.Join(cwd, name)
 	}
 	var data []byte
-	root, err := os.OpenRoot(p.dir + "/root") // links cannot lead out of it
+	root, err := os.OpenRoot(dir + "root") // links cannot lead out of it
 	if err == nil {
 		data, err = root.ReadFile(strings.TrimPrefix(name, "/"))
 		_ = root.Close()
@@ -229,5 +212,5 @@ func (p *kubeProxy) settings(flags *pflag.FlagSet) (*config.Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kube-proxy's %s: %w; try: as root, or --config FILE", name, err)
 	}
-	return config.Parse(filepath.Join(p.dir, "root", name), data, flags)
+	return config.Parse(filepath.Join(dir, "root", name), data, flags)
 }
