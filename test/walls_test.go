@@ -62,7 +62,7 @@ var walls = []wall{
 	{"host/services", []string{"sdk", "sdk/wire", "host/admin", "host/health", "host/phrase", "host/track"}, "what operators ask about Services and packets; it changes nothing"},
 	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/binaries", "host/canary", "host/config", "host/feed", "host/health", "host/launch", "host/phrase", "host/plane", "host/report", "host/services", "host/track", "github.com/hashicorp/go-hclog", "golang.org/x/time"},
 		"where feed, launch and swap meet; it knows neither the command line nor the API server"},
-	{"host/pointsman", []string{"host/...", "sdk", "sdk/statefile", "sdk/wire", "internal/notify", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term", "k8s.io/apimachinery/pkg/util/wait", "k8s.io/utils/cpuset", "sigs.k8s.io/yaml"},
+	{"host/pointsman", []string{"host/...", "sdk", "sdk/statefile", "sdk/wire", "internal/lines", "internal/notify", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term", "k8s.io/apimachinery/pkg/util/wait", "k8s.io/utils/cpuset", "sigs.k8s.io/yaml"},
 		"constructs, connects, waits"},
 	{"host/kubectl-pointsman", []string{"host/admin", "github.com/spf13/cobra", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/streaming", "sigs.k8s.io/yaml"},
 		"runs where kubectl does, and on no node; it asks the verbs of the hosts, and knows the shape of their answers alone"},

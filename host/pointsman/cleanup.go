@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,7 @@ import (
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/plane"
-	"github.com/pointsman/pointsman/sdk/statefile"
+	"github.com/pointsman/pointsman/internal/lines"
 )
 
 // Errors of lockState on Unix: another host uses the state directory, or other users may write to it.
@@ -99,14 +98,14 @@ func (j *cleaner) clean(ctx context.Context) error {
 // now, or other users may write to it.
 func (j *cleaner) forget() error {
 	dir := j.settings.StateDir
-	if _, err := os.Stat(dir); err != nil || statefile.Guarded(dir) != nil {
+	if _, err := os.Stat(dir); err != nil {
 		return nil
 	}
 	lock, err := lockState(dir)
-	if errors.Is(err, errInUse) {
+	switch {
+	case errors.Is(err, errInUse), errors.Is(err, errUntrusted):
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	return errors.Join(plane.Forget(dir), lock.Close())
@@ -117,13 +116,9 @@ func (j *cleaner) run(ctx context.Context, f launch.Found) error {
 	if f.Err != nil {
 		return fmt.Errorf("%s: %w", f.Name, f.Err)
 	}
-	args := []string{"cleanup"}
-	if j.kubeProxy {
-		args = append(args, "--kube-proxy")
-	}
-	if j.dryRun {
-		args = append(args, "--dry-run")
-	}
+	args := slices.DeleteFunc([]string{"cleanup", "--kube-proxy", "--dry-run"}, func(arg string) bool {
+		return arg == "--kube-proxy" && !j.kubeProxy || arg == "--dry-run" && !j.dryRun
+	})
 	ctx, cancel := context.WithTimeout(ctx, cleanupLimit)
 	defer cancel()
 	binary, err := launch.OpenBinary(f.Path, j.settings.Plugins[f.Name].SHA256)
@@ -135,12 +130,8 @@ func (j *cleaner) run(ctx context.Context, f launch.Found) error {
 	cmd := binary.Command(ctx, args...)
 	cmd.WaitDelay, cmd.Stdout, cmd.Stderr = 5*time.Second, &stdout, &stderr
 	err = cmd.Run()
-	for line := range strings.Lines(stdout.String()) {
-		fmt.Fprintf(j.out, "%s: %s\n", f.Name, strings.TrimSuffix(line, "\n"))
-	}
-	for line := range strings.Lines(stderr.String()) {
-		fmt.Fprintf(j.errs, "%s: %s\n", f.Name, strings.TrimSuffix(line, "\n"))
-	}
+	lines.Each(&stdout, func(line string) { fmt.Fprintf(j.out, "%s: %s\n", f.Name, line) })
+	lines.Each(&stderr, func(line string) { fmt.Fprintf(j.errs, "%s: %s\n", f.Name, line) })
 	if err != nil {
 		return fmt.Errorf("%s cleanup: %w", f.Path, err)
 	}

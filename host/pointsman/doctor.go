@@ -41,10 +41,9 @@ func examine(ctx context.Context, c *cobra.Command) (all []doctor.Finding) {
 	host := client(c)
 	status, unreachable := host.Status(ctx)
 	settings, err := current(c)
+	all = doctor.New("host", doctor.OK, "", "process %d, mode %s", status.Host.PID, status.Mode)
 	if unreachable != nil {
 		all = doctor.New("host", doctor.Fail, "systemctl start pointsman; pointsman plugin check MODE says what the kernel lacks", "%s", oneLineOf(unreachable))
-	} else {
-		all = doctor.New("host", doctor.OK, "", "process %d, mode %s", status.Host.PID, status.Mode)
 	}
 	for _, w := range status.Warnings { // including kernel features that a dataplane lacks
 		result := doctor.Warn

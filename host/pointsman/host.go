@@ -253,14 +253,11 @@ func (h *host) setLevel(level string) error {
 // change of the node count for both IP families.
 func (h *host) countUpdate(a feed.Acked) {
 	u := a.Update
-	var families []sdk.Family
-	for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		if u.Full || u.Node != nil ||
-			slices.ContainsFunc(u.Set, func(s sdk.Service) bool { return s.Name.Family == f }) ||
-			slices.ContainsFunc(u.Delete, func(name sdk.Name) bool { return name.Family == f }) {
-			families = append(families, f)
-		}
-	}
+	families := slices.DeleteFunc([]sdk.Family{sdk.IPv4, sdk.IPv6}, func(f sdk.Family) bool {
+		return !u.Full && u.Node == nil &&
+			!slices.ContainsFunc(u.Set, func(s sdk.Service) bool { return s.Name.Family == f }) &&
+			!slices.ContainsFunc(u.Delete, func(name sdk.Name) bool { return name.Family == f })
+	})
 	h.servers.Applied(health.Applied{Families: families, Full: u.Full, Took: a.Took, Triggers: a.Triggers})
 }
 
