@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -167,55 +168,36 @@ type observations struct {
 // warnings returns the warnings about s and o, the most severe first.
 func warnings(s admin.Status, o observations) []admin.Warning {
 	list := []admin.Warning{}
-	warn := func(code, try, format string, args ...any) {
-		list = append(list, admin.Warning{Code: code, Text: fmt.Sprintf(format, args...), Try: try})
+	warnIf := func(is bool, code, try, format string, args ...any) {
+		if is {
+			list = append(list, admin.Warning{Code: code, Text: fmt.Sprintf(format, args...), Try: try})
+		}
 	}
-	d := s.Dataplane
+	d, l := s.Dataplane, cmp.Or(s.LastSwap, &admin.Swapped{})
 	for _, f := range o.found {
-		warn(f.Code, f.Try, "%s", f.Text)
+		warnIf(true, f.Code, f.Try, "%s", f.Text)
 	}
-	if d.Restarts > 0 && time.Since(d.EndedAt) < dataplanes.Recently {
-		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, phrase.Round(time.Since(d.EndedAt)), reasonText(d.LastEnd))
-	}
-	if d.Debug {
-		warn(debugged, "remove plugins."+d.Name+".debug from the config file, and restart the host", "dataplane %s is debugged: the host does not kill its process if it hangs", d.Name)
-	}
-	if l := s.LastSwap; l != nil && l.Error != "" && !(s.Swap != nil && s.Swap.Moved()) { // a later swap succeeded
-		warn(swapFailed, "pointsman mode show", "the swap to %s failed: %s%s", l.To, l.Error, l.Retried(time.Now()))
-	}
-	if l := s.LastSwap; l != nil && l.Left != "" {
-		warn(swapUnfinished, "pointsman cleanup --dry-run", "the swap to %s is not finished: %s", l.To, l.Left)
-	}
+	warnIf(d.Restarts > 0 && time.Since(d.EndedAt) < dataplanes.Recently, restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, phrase.Round(time.Since(d.EndedAt)), reasonText(d.LastEnd))
+	warnIf(d.Debug, debugged, "remove plugins."+d.Name+".debug from the config file, and restart the host", "dataplane %s is debugged: the host does not kill its process if it hangs", d.Name)
+	isOver := s.Swap != nil && s.Swap.Moved() // a later swap succeeded
+	warnIf(l.Error != "" && !isOver, swapFailed, "pointsman mode show", "the swap to %s failed: %s%s", l.To, l.Error, l.Retried(time.Now()))
+	warnIf(l.Left != "", swapUnfinished, "pointsman cleanup --dry-run", "the swap to %s is not finished: %s", l.To, l.Left)
 	for _, rules := range o.unattended {
-		warn(notUpdated, "pointsman mode show", "the kernel has rules that nothing updates: %s", rules)
+		warnIf(true, notUpdated, "pointsman mode show", "the kernel has rules that nothing updates: %s", rules)
 	}
-	if s.Sync.Error != "" {
-		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update failed, and the host retries: %s", s.Sync.Error)
-	}
-	if len(s.Unserved) > 0 {
-		warn(notAllServed, "pointsman status -o yaml", "not served as specified: %s", byReason(s.Unserved))
-	}
-	if s.Config.Stale != "" {
-		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file has been invalid since %s, and the host keeps its settings: %s", o.staleSince.Format(time.RFC3339), s.Config.Stale)
-	}
-	if len(s.Config.Pending) > 0 {
-		warn(configPending, "restart the host", "settings in the config file that need a restart of the host: %s", phrase.List(s.Config.Pending))
-	}
+	warnIf(s.Sync.Error != "", lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update failed, and the host retries: %s", s.Sync.Error)
+	warnIf(len(s.Unserved) > 0, notAllServed, "pointsman status -o yaml", "not served as specified: %s", byReason(s.Unserved))
+	warnIf(s.Config.Stale != "", configStale, "pointsman config validate "+s.Config.Path, "the config file has been invalid since %s, and the host keeps its settings: %s", o.staleSince.Format(time.RFC3339), s.Config.Stale)
+	warnIf(len(s.Config.Pending) > 0, configPending, "restart the host", "settings in the config file that need a restart of the host: %s", phrase.List(s.Config.Pending))
 	for _, why := range o.unbound {
-		warn(notAnswering, "ss -ltnp", "the host cannot bind an address, and retries every 5 s: %s", why)
+		warnIf(true, notAnswering, "ss -ltnp", "the host cannot bind an address, and retries every 5 s: %s", why)
 	}
-	if o.unwritten != "" {
-		warn(notWritten, "df -h "+o.stateDir, "the host cannot write its state, and retries every second: %s", o.unwritten)
-	}
-	if len(o.nodeAddrs) > 0 {
-		warn(nodeAsExternal, "pointsman config show --running", "%s", phrase.Some(o.nodeAddrs))
-	}
+	warnIf(o.unwritten != "", notWritten, "df -h "+o.stateDir, "the host cannot write its state, and retries every second: %s", o.unwritten)
+	warnIf(len(o.nodeAddrs) > 0, nodeAsExternal, "pointsman config show --running", "%s", phrase.Some(o.nodeAddrs))
 	for _, fault := range o.faults {
-		warn(sourceFaulty, "", "%v", fault)
+		warnIf(true, sourceFaulty, "", "%v", fault)
 	}
-	if o.sourceFault != "" {
-		warn(sourceAway, "", "the source delivers no changes: %s", o.sourceFault)
-	}
+	warnIf(o.sourceFault != "", sourceAway, "", "the source delivers no changes: %s", o.sourceFault)
 	return list
 }
 
