@@ -57,8 +57,8 @@ func TestDocOfOperating(t *testing.T) {
 	var command string
 	var printed []string
 	many := 0
-	for _, block := range consoleBlocks(read(t, "../docs/operating.md")) {
-		for line := range strings.SplitSeq(block, "\n") {
+	for _, block := range regexp.MustCompile("(?ms)^```console\n(.*?)^```").FindAllStringSubmatch(read(t, "../docs/operating.md"), -1) {
+		for line := range strings.SplitSeq(block[1], "\n") {
 			if words, is := strings.CutPrefix(line, "$ pointsman "); is {
 				many++
 				command = words
@@ -78,14 +78,4 @@ func TestDocOfOperating(t *testing.T) {
 	if many < 8 {
 		t.Errorf("docs/operating.md has %d commands, and had more", many)
 	}
-}
-
-// consoleBlocks returns the ```console blocks of a page.
-func consoleBlocks(doc string) (blocks []string) {
-	for i, part := range strings.Split(doc, "```") {
-		if text, is := strings.CutPrefix(part, "console\n"); is && i%2 == 1 {
-			blocks = append(blocks, text)
-		}
-	}
-	return blocks
 }

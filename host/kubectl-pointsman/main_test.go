@@ -162,19 +162,6 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestColumns: columns are as wide as their cells, and reasons do not widen them.
-func TestColumns(t *testing.T) {
-	c := newCluster(map[string]answer{"a": {stdout: well}, "b": {fails: strings.Repeat("long ", 30)}}, hostPod("kube-system", "p-a", "a"), hostPod("kube-system", "p-b", "b"))
-	_, stdout, stderr := c.says("status")
-	lines := strings.Split(stdout, "\n")
-	if lines[0] != "NODE  STATE  MODE      DATAPLANE     HOST    SERVICES  ENDPOINTS  PENDING  UNSERVED  WHY" || lines[1] != "a     well   nftables  active 1.2.3  v1.2.3  12        34         0        0         -" {
-		t.Errorf("the table is\n%s", stdout)
-	}
-	if stderr != "1 of 2 nodes answered, 1 did not\n" {
-		t.Errorf("on stderr is %q", stderr)
-	}
-}
-
 // TestExits: the exit status is that of the worst answer.
 func TestExits(t *testing.T) {
 	ok, degraded, differs, silent := answer{stdout: well}, answer{stdout: unwell, code: 2}, answer{stdout: "moved\n", code: 1}, answer{fails: "x"}
@@ -248,6 +235,9 @@ func TestDiff(t *testing.T) {
 		hostPod("kube-system", "p-a", "a"), hostPod("kube-system", "p-b", "b"))
 	const differs = "b missing: cluster-ip 10.96.0.1:80\nb serves nothing\nb 1 difference\n"
 	c.expect(t, exitFailed, "NODE ANSWER\na nothing differs\n"+differs, "diff")
+	if _, stdout, stderr := c.says("diff"); !strings.HasPrefix(stdout, "NODE  ANSWER\na     nothing") || stderr != "2 of 2 nodes answered, 0 did not\n" {
+		t.Errorf("the table is\n%s%s", stdout, stderr)
+	}
 	c.expect(t, exitFailed, "NODE ANSWER\n"+differs, "diff", "--problems")
 	c.expect(t, 0, "NODE ANSWER\na nothing differs\n", "diff", "--node", "a")
 	c.expect(t, exitNoAnswer, "NODE ANSWER\nz no answer: no pod of Pointsman is on this node\n", "diff", "--node", "z")
@@ -356,12 +346,8 @@ func TestUsage(t *testing.T) {
 	if code, stdout, _ := newCluster(nil).says("--help"); code != 0 || !strings.Contains(stdout, "kubectl pointsman [command]") {
 		t.Errorf("help exits with %d: %s", code, stdout)
 	}
-}
-
-// TestConnect: kubectl's flags select the cluster; a missing kubeconfig is an error.
-func TestConnect(t *testing.T) {
 	var out, errs bytes.Buffer
 	if code := execute([]string{"status", "--kubeconfig", t.TempDir() + "/none"}, &out, &errs, connect); code != exitFailed || !strings.Contains(errs.String(), "/none") {
-		t.Errorf("exit %d: %s%s", code, &out, &errs)
+		t.Errorf("without a kubeconfig: exit %d: %s%s", code, &out, &errs)
 	}
 }
