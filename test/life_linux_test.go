@@ -22,15 +22,6 @@ func servingSystem(t *testing.T) *system {
 	return s
 }
 
-// startAgain waits until the plugin of a host that ended has ended, starts another host, and waits until it serves.
-func (s *system) startAgain(was int) {
-	s.t.Helper()
-	eventually.True(s.t, "the plugin has ended", func() bool { return !alive(was) })
-	s.start()
-	s.serving()
-	s.served(s.net+"10:18080", at(s.net+"101"))
-}
-
 // TestHostEnds: a plugin ends with its host, whatever ends the host, and the next host serves.
 func TestHostEnds(t *testing.T) {
 	t.Parallel()
@@ -49,7 +40,9 @@ func TestHostEnds(t *testing.T) {
 					t.Error("the admin socket is still there")
 				}
 			}
-			s.startAgain(pid)
+			eventually.True(t, "the plugin has ended", func() bool { return !alive(pid) })
+			s.start()
+			s.served(s.net+"10:18080", at(s.net+"101"))
 		})
 	}
 }

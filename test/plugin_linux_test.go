@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/pointsman/pointsman/test/built"
 )
 
 // TestPluginDoesNotStart starts a host whose plugin exits at once. The host lives and reports why, and serves once the
@@ -34,8 +36,7 @@ func TestPluginDoesNotStart(t *testing.T) {
 	}
 	s.until("there is an event", func() error { return s.event("PluginDown", why) })
 
-	copyFile(t, plugin(t), file+".new", 0o755)
-	if err := os.Rename(file+".new", file); err != nil {
+	if err := built.Place(plugin(t), file); err != nil {
 		t.Fatal(err)
 	}
 	s.served(s.net + "10:18080")
@@ -43,17 +44,6 @@ func TestPluginDoesNotStart(t *testing.T) {
 
 // plugin returns the path of the userspace plugin.
 func plugin(t *testing.T) string { return filepath.Join(binaries(t), "plugins", userspace) }
-
-func copyFile(t *testing.T, from, to string, mode os.FileMode) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, mode)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // replacesStopped sends SIGSTOP to the plugin, and waits until the host has replaced it.
 func (s *system) replacesStopped() {
