@@ -63,8 +63,6 @@ type Node struct {
 	Mode     string          // the serving mode
 	Services []admin.Service // from the running host
 	StateDir string
-
-	Interfaces map[netip.Addr]string // the result of the function Interfaces
 }
 
 // ipvsDevice holds the addresses of Services in mode ipvs, of Pointsman and of kube-proxy.

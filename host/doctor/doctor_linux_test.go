@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,28 +92,6 @@ func TestExamine(t *testing.T) {
 		if got := bad(tt.node.Examine()); !strings.HasPrefix(got, tt.want) || (tt.want == "") != (got == "") || strings.Contains(got, "\n") {
 			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 		}
-	}
-}
-
-// TestTaken: mode ipvs gets a warning if NodeLocal DNS has a ClusterIP on its interface.
-func TestTaken(t *testing.T) {
-	at := func(network string) admin.Port {
-		return admin.Port{Network: network, Frontends: []string{"node-port *:30053", "cluster-ip 10.96.0.10:53"}}
-	}
-	dns := []admin.Service{{Namespace: "kube-system", Name: "kube-dns", Ports: []admin.Port{at("udp4"), at("tcp4")}}}
-	nodeLocal := map[netip.Addr]string{netip.MustParseAddr("10.96.0.10"): "nodelocaldns", netip.MustParseAddr("169.254.20.10"): "nodelocaldns"}
-	const found = "interface nodelocaldns has the ClusterIP 10.96.0.10 of Service kube-system/kube-dns"
-	for mode, want := range map[string]Finding{
-		"nftables": {Result: OK, Why: found + ", as with NodeLocal DNS; mode ipvs would intercept"},
-		"ipvs":     {Result: Warn, Why: found + ": this mode intercepts"},
-	} {
-		got := Node{Mode: mode, Services: dns, Interfaces: nodeLocal}.localClusterIPs()
-		if len(got) != 1 || got[0].Result != want.Result || !strings.HasPrefix(got[0].Why, want.Why) {
-			t.Errorf("in mode %s: %+v, want %+v", mode, got, want)
-		}
-	}
-	if got := (Node{Mode: "ipvs", Services: dns, Interfaces: Interfaces()}).localClusterIPs(); len(got) > 0 {
-		t.Errorf("without NodeLocal DNS: %+v", got)
 	}
 }
 

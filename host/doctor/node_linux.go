@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +22,7 @@ import (
 
 // Examine runs all checks.
 func (n Node) Examine() []Finding {
-	return slices.Concat(n.stateDir(), n.forwarding(), n.routes(), n.conntrack(), n.reversePath(), n.listeners(), n.localClusterIPs())
+	return slices.Concat(n.stateDir(), n.forwarding(), n.routes(), n.conntrack(), n.reversePath(), n.listeners())
 }
 
 // read returns the content of a file below Proc.
@@ -104,28 +103,6 @@ func (n Node) routes() (all []Finding) {
 		}
 		conn.Close()
 		all = append(all, New(check, OK, "", "the kernel has a route to %s", targets[network])...)
-	}
-	return all
-}
-
-// localClusterIPs finds ClusterIPs that are assigned to an interface of this node, as NodeLocal
-// DNS does with that of the cluster's DNS. Mode ipvs takes their traffic away from the process
-// that listens there.
-func (n Node) localClusterIPs() (all []Finding) {
-	const check = "ClusterIPs"
-	found := make(map[string]string) // description by address
-	for _, f := range n.frontends() {
-		at, err := netip.ParseAddrPort(f.addr)
-		if name := n.Interfaces[at.Addr()]; err == nil && f.kind == "cluster-ip" && name != "" {
-			found[at.Addr().String()] = fmt.Sprintf("interface %s has the ClusterIP %s of Service %s", name, at.Addr(), f.service)
-		}
-	}
-	for _, addr := range slices.Sorted(maps.Keys(found)) {
-		if n.Mode == "ipvs" {
-			all = append(all, New(check, Warn, "if it is NodeLocal DNS: let it listen only at its link-local address", "%s: this mode intercepts the traffic to it", found[addr])...)
-		} else {
-			all = append(all, New(check, OK, "", "%s, as with NodeLocal DNS; mode ipvs would intercept the traffic to it", found[addr])...)
-		}
 	}
 	return all
 }

@@ -58,7 +58,7 @@ func examine(ctx context.Context, c *cobra.Command) (all []doctor.Finding) {
 	if err != nil {
 		return append(all, doctor.New("config", doctor.Fail, "pointsman config validate", "%s", oneLineOf(err))...)
 	}
-	node := doctor.Node{Proc: "/proc", Mode: cmp.Or(status.Mode, settings.Mode), StateDir: settings.StateDir, Interfaces: doctor.Interfaces()}
+	node := doctor.Node{Proc: "/proc", Mode: cmp.Or(status.Mode, settings.Mode), StateDir: settings.StateDir}
 	if list, err := host.Services(ctx); err == nil {
 		node.Services = list.Items
 	}
