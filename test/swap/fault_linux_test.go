@@ -157,11 +157,7 @@ func fault(n *node, p point) {
 		m = n.waitForRest()
 	}
 	t.Logf("%s serves; the swap ended with %+v", m.Mode, m.Last)
-	for _, other := range modes {
-		if other != m.Mode {
-			n.expectNothingLeft(other)
-		}
-	}
+	n.expectOnly(m.Mode)
 	n.expectListable()
 	if m.Mode != p.from && m.Mode != p.to {
 		t.Errorf("%s serves", m.Mode)

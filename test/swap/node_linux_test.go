@@ -251,6 +251,16 @@ func (n *node) waitForMode(mode string) admin.Mode {
 	return m
 }
 
+// expectOnly checks that nothing is left of other modes.
+func (n *node) expectOnly(mode string) {
+	n.Helper()
+	for _, other := range modes {
+		if other != mode {
+			n.expectNothingLeft(other)
+		}
+	}
+}
+
 // expectNothingLeft checks that nothing of a mode is left: nothing that its binary would clean up, and nothing that
 // only this mode makes.
 func (n *node) expectNothingLeft(mode string) {

@@ -5,7 +5,6 @@ package swap
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -162,21 +161,14 @@ func (n *node) waitForExit() {
 	n.cmd = nil
 }
 
-// plugin returns the process of a mode's plugin, the older of two; zero: there is none.
+// plugin returns the process of a mode's plugin, one of them if there are two; zero: there is none.
 func (n *node) plugin(mode string) (pid int) {
 	n.Helper()
 	if n.kept != nil {
 		return n.kept[mode].PID()
 	}
-	first := uint64(math.MaxUint64)
 	for id, exe := range n.processes() {
-		stat, err := os.ReadFile("/proc/" + id + "/stat")
-		if err != nil || !strings.HasSuffix(strings.TrimSuffix(exe, " (deleted)"), "-"+mode) {
-			continue
-		}
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		if start, _ := strconv.ParseUint(fields[19], 10, 64); start < first { // proc_pid_stat(5)
-			first = start
+		if strings.HasSuffix(strings.TrimSuffix(exe, " (deleted)"), "-"+mode) {
 			pid, _ = strconv.Atoi(id)
 		}
 	}

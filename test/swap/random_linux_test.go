@@ -209,9 +209,5 @@ func (w *soak) done(what string) {
 	w.Helper()
 	m := w.waitForRest()
 	w.load.done(what)
-	for _, mode := range modes {
-		if mode != m.Mode {
-			w.expectNothingLeft(mode)
-		}
-	}
+	w.expectOnly(m.Mode)
 }
