@@ -84,7 +84,7 @@ func (n *node) needsLaunchedPlugins() {
 // update changes the node's Services, and waits until the change is served.
 func (n *node) update(round int) {
 	n.Helper()
-	n.write("services/more.yaml", fmt.Sprintf(storm, round%200+1, round%250+1, round%250+2))
+	n.write("services/more.yaml", storm(round))
 	n.waitForSync()
 }
 
@@ -162,7 +162,7 @@ func TestKernelSecondHost(t *testing.T) {
 	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	a.write("services/more.yaml", fmt.Sprintf(storm, 9, 9, 10))
+	a.write("services/more.yaml", storm(8))
 	a.until("the first host finds itself fenced", func() error {
 		s, err := a.Status(t.Context())
 		if err == nil && (s.Dataplane.State != "refused" || !strings.Contains(s.Dataplane.Why, "another host")) {
@@ -171,7 +171,7 @@ func TestKernelSecondHost(t *testing.T) {
 		return err
 	})
 	for round := range 3 { // a chance for the first host to take the plugin back
-		a.write("services/more.yaml", fmt.Sprintf(storm, 10+round, 10+round, 11+round))
+		a.write("services/more.yaml", storm(9+round))
 		b.until("the second host has confirmed the change", func() error {
 			out, err := b.verb("service", "list")
 			if s, failed := b.Status(t.Context()); failed != nil || s.Sync.Pending > 0 || s.Dataplane.Restarts > 0 {

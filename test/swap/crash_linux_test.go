@@ -32,17 +32,3 @@ func TestKernelPluginKilled(t *testing.T) {
 		})
 	}
 }
-
-const storm = `
-apiVersion: v1
-kind: Service
-metadata: {name: storm, namespace: shop}
-spec: {clusterIP: 172.30.2.%d, ports: [{port: 80}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: storm-1, namespace: shop, labels: {kubernetes.io/service-name: storm}}
-addressType: IPv4
-ports: [{port: 80}]
-endpoints: [{addresses: [10.180.3.%d]}, {addresses: [10.180.4.%d]}]
-`

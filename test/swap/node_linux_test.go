@@ -66,6 +66,26 @@ ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol
 endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
 `
 
+// service returns the manifests of a Service with one TCP port, and of its endpoints. spec is added to the Service's.
+func service(name, clusterIP, spec string, port int, endpoints ...string) string {
+	text := fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: shop}\nspec: {clusterIP: %q, ports: [{name: tcp, port: %d}]%s}\n---\n", name, clusterIP, port, spec)
+	family := "IPv4"
+	if strings.Contains(clusterIP, ":") {
+		family = "IPv6"
+	}
+	text += fmt.Sprintf("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %[1]s-1, namespace: shop, labels: {kubernetes.io/service-name: %[1]s}}\n"+
+		"addressType: %s\nports: [{name: tcp, port: %d}]\nendpoints:\n", name, family, port)
+	for _, ep := range endpoints {
+		text += fmt.Sprintf("- addresses: [%q]\n", ep)
+	}
+	return text + "---\n"
+}
+
+// storm returns the manifests of a Service whose address and endpoints depend on i.
+func storm(i int) string {
+	return service("storm", fmt.Sprintf("172.30.2.%d", i%200+1), "", 80, fmt.Sprintf("10.180.3.%d", i%250+1), fmt.Sprintf("10.180.4.%d", i%250+2))
+}
+
 const settings = `apiVersion: pointsman.dev/v1alpha1
 kind: HostConfig
 mode: %s

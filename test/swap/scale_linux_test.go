@@ -10,27 +10,6 @@ import (
 	"time"
 )
 
-// manyServices returns that many Services with two endpoints each.
-func manyServices(count int) string {
-	var b strings.Builder
-	for i := range count {
-		fmt.Fprintf(&b, `apiVersion: v1
-kind: Service
-metadata: {name: s%d, namespace: many}
-spec: {clusterIP: 172.31.%d.%d, ports: [{port: 80}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: s%d-1, namespace: many, labels: {kubernetes.io/service-name: s%d}}
-addressType: IPv4
-ports: [{port: 80}]
-endpoints: [{addresses: [10.181.%d.%d]}, {addresses: [10.182.%d.%d]}]
----
-`, i, i/250, i%250+1, i, i, i/250, i%250+1, i/250, i%250+1)
-	}
-	return b.String()
-}
-
 // TestKernelManyServices swaps a thousand Services (in a soak, ten thousand) under load, on each backend of iptables,
 // and kills a plugin. It prints the figures of docs/performance.md.
 func TestKernelManyServices(t *testing.T) {
@@ -44,7 +23,12 @@ func TestKernelManyServices(t *testing.T) {
 			n.drain = 10 * time.Minute // the time that many Services take must not end a kept connection
 			n.options = "backend: " + backend
 			n.writeMode("iptables")
-			n.write("services/many.yaml", manyServices(count))
+			var many strings.Builder
+			for i := range count {
+				many.WriteString(service(fmt.Sprintf("s%d", i), fmt.Sprintf("172.31.%d.%d", i/250, i%250+1), "", 80,
+					fmt.Sprintf("10.181.%d.%d", i/250, i%250+1), fmt.Sprintf("10.182.%d.%d", i/250, i%250+1)))
+			}
+			n.write("services/many.yaml", many.String())
 			n.start()
 			n.waitForSync()
 			l := n.newLoad()

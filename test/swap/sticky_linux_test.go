@@ -29,7 +29,7 @@ func TestKernelAffinity(t *testing.T) {
 		}
 		defer l.Close()
 	}
-	n.write("services/named.yaml", named)
+	n.write("services/named.yaml", service("named", vip.String(), ", sessionAffinity: ClientIP", 8081, backends[0].String(), backends[1].String()))
 	n.start()
 	n.waitForSync()
 	if _, err := os.Stat("/proc/net/xt_recent"); err != nil {
@@ -46,20 +46,6 @@ func TestKernelAffinity(t *testing.T) {
 		}
 	}
 }
-
-const named = `
-apiVersion: v1
-kind: Service
-metadata: {name: named, namespace: shop}
-spec: {clusterIP: 172.30.0.10, sessionAffinity: ClientIP, ports: [{port: 8081}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: named-1, namespace: shop, labels: {kubernetes.io/service-name: named}}
-addressType: IPv4
-ports: [{port: 8081}]
-endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
-`
 
 // whoAnswers returns the backend that answers the client outside.
 func (n *node) whoAnswers() (backend string) {

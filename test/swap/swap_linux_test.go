@@ -3,7 +3,6 @@
 package swap
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -49,7 +48,7 @@ func TestKernelThereAndBack(t *testing.T) {
 func thereAndBack(n *node, p pair) {
 	t := n.T
 	n.options = p.options
-	n.write("services/six.yaml", ipv6Service)
+	n.write("services/six.yaml", service("six", "fd00:30::a", ", ipFamilies: [IPv6]", 8081, "fd00:180::1"))
 	n.writeMode(p.from)
 	n.start()
 	n.waitForAnswers()
@@ -97,7 +96,7 @@ func (n *node) inAStorm(f func()) {
 			case <-stop:
 				return
 			case <-time.After(20 * time.Millisecond): // the pace of the changes
-				n.write("services/storm.yaml", fmt.Sprintf(storm, i%200+1, i%250+1, i%250+2))
+				n.write("services/storm.yaml", storm(i))
 			}
 		}
 	}()
@@ -105,20 +104,6 @@ func (n *node) inAStorm(f func()) {
 	close(stop)
 	<-stopped
 }
-
-const ipv6Service = `
-apiVersion: v1
-kind: Service
-metadata: {name: six, namespace: shop}
-spec: {clusterIP: "fd00:30::a", ipFamilies: [IPv6], ports: [{port: 8081}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: six-1, namespace: shop, labels: {kubernetes.io/service-name: six}}
-addressType: IPv6
-ports: [{port: 8081}]
-endpoints: [{addresses: ["fd00:180::1"]}]
-`
 
 // ipv6Caller returns a client that calls by IPv6, and waits until it is answered. Some machines have no IPv6.
 func (n *node) ipv6Caller() (c caller, ok bool) {

@@ -83,18 +83,11 @@ func lacks(text string, parts ...string) error {
 	return nil
 }
 
-const nobody = `
-apiVersion: v1
-kind: Service
-metadata: {name: nobody, namespace: shop}
-spec: {clusterIP: 172.30.0.20, ports: [{name: tcp, port: 8080, protocol: TCP}]}
-`
-
 // TestKernelWatch watches packets with a host: one to a Service without endpoints, and one that another program drops. It
 // ends with the plugin. The tests of package field check what a mode reports about each packet.
 func TestKernelWatch(t *testing.T) {
 	n := newNode(t, "nftables")
-	n.write("services/nobody.yaml", nobody)
+	n.write("services/nobody.yaml", service("nobody", "172.30.0.20", "", port))
 	n.start()
 	n.waitForAnswers()
 	said, err := os.Create(n.path("watch"))

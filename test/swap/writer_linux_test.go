@@ -13,23 +13,6 @@ import (
 	"time"
 )
 
-// secondService is a Service that only the second host knows.
-const secondService = `
-apiVersion: v1
-kind: Service
-metadata: {name: added, namespace: shop}
-spec:
-  clusterIP: %s
-  ports: [{name: tcp, port: 8080, protocol: TCP}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: added-1, namespace: shop, labels: {kubernetes.io/service-name: added}}
-addressType: IPv4
-ports: [{name: tcp, port: 8080, protocol: TCP}]
-endpoints: [{addresses: [10.180.0.1]}]
-`
-
 // newSecondHost starts a second host in the namespace of n, with files and a state directory of its own, that answers
 // probes.
 func (n *node) newSecondHost(mode string) *node {
@@ -109,7 +92,7 @@ func TestKernelTwoHosts(t *testing.T) {
 			second.expectNotWriter(c.mode, writer)
 			pending := second.pending()
 			for i, addr := range []string{"172.30.0.21", "172.30.0.22"} { // and its clusterIP changes
-				second.write("services/added.yaml", fmt.Sprintf(secondService, addr))
+				second.write("services/added.yaml", service("added", addr, "", port, backends[0].String()))
 				second.until("the change is known", func() error {
 					if now := second.pending(); i == 0 && now <= pending {
 						return fmt.Errorf("%d are pending", now)
