@@ -5,7 +5,6 @@ package swap
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -111,7 +110,7 @@ type soak struct {
 func newSoak(t *testing.T) *soak {
 	n := newNode(t, "iptables")
 	n.drain = time.Second
-	n.writeMode("iptables")
+	n.write("host.yaml", strings.Replace(n.settings("iptables"), `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249", 1))
 	n.start()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -157,24 +156,10 @@ func (w *soak) resources() map[string]int {
 	w.waitForMode("iptables")
 	plugin := w.plugin("iptables")
 	return map[string]int{
-		"host's descriptors": w.files(), "host's memory in MiB": memory(w.T, w.cmd.Process.Pid), "plugin's memory in MiB": memory(w.T, plugin),
+		"host's descriptors": w.minimum(w.files), "host's goroutines": w.minimum(w.goroutines),
+		"host's memory in MiB": memory(w.T, w.cmd.Process.Pid), "plugin's memory in MiB": memory(w.T, plugin),
 		"processes": len(w.processes()), "files in the state folder": len(filesBelow(w.path("state"))),
 	}
-}
-
-// files returns the smallest of several numbers of the host's open files: what exists only for a moment does not count.
-func (w *soak) files() int {
-	w.Helper()
-	least := math.MaxInt
-	for range 20 {
-		_, _ = w.Status(w.Context()) // another moment: the host has answered a request meanwhile
-		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.cmd.Process.Pid))
-		if err != nil {
-			w.Fatal(err)
-		}
-		least = min(least, len(list))
-	}
-	return least
 }
 
 // memory returns what a process holds of its own, in MiB.
