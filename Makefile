@@ -112,6 +112,10 @@ test-swap: ## run the kernel tests of swaps, restarts and faults of the whole sy
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite
 
+.PHONY: test-ipvs-stories
+test-ipvs-stories: peers ## run the stories of a cluster in mode ipvs, under a kernel that has IPVS
+	@GO="$(GO)" IPVS_GUESTS=1 IPVS_TESTS='^TestStories$$' test/uml/suite
+
 .PHONY: uml-modules
 uml-modules: ## build the nf_tables modules that user-mode Linux lacks (two minutes, once)
 	test/uml/modules

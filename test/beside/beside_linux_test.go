@@ -203,7 +203,7 @@ func (c *contest) run(t *testing.T, nodePortAddresses ...string) {
 
 // kinds returns the proxies to compare: kube-proxy first, and those that POINTSMAN_BESIDE names.
 func kinds() []kind {
-	all := []kind{theirNft, theirLegacy, theirNftables, ourNft, ourLegacy, ourUserspace, ourSockets, ourNftables}
+	all := []kind{theirNft, theirLegacy, theirNftables, ourNft, ourLegacy, ourUserspace, ourSockets, ourNftables, ourIPVS}
 	names := os.Getenv("POINTSMAN_BESIDE")
 	if names == "" {
 		return []kind{theirNft, ourNft, ourLegacy, ourUserspace}
