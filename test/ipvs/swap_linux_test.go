@@ -89,7 +89,7 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 var busy = []string{
 	"did not get on for", "took longer than", "timeout while waiting", "no handshake within", "deadline exceeded",
 	"after its deadline", "gets on no more", // so the host killed it
-	"updates may be held back", "updates were held back", `refused "COMMIT"`, // another program changed the table since it was read
+	`refused "COMMIT"`, // another program changed the table since it was read
 }
 
 // isBusy reports whether a swap was undone because the machine was too busy. A plugin that the host has killed may not

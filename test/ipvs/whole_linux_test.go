@@ -78,6 +78,7 @@ stateDir: state
 healthzBindAddress: ""
 metricsBindAddress: ""
 oomScoreAdj: 0
+swap: {holdTimeout: 2m}
 pluginDirs: [%s]
 `, mode, n.bin)
 }

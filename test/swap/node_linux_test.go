@@ -99,7 +99,7 @@ healthzBindAddress: ""
 metricsBindAddress: ""
 oomScoreAdj: 0
 pluginDirs: [plugins]
-swap: {drainTimeout: %s}
+swap: {drainTimeout: %s, holdTimeout: 2m}
 linux: {conntrack: {maxPerCore: 0}}
 `
 
