@@ -53,7 +53,11 @@ func TestRestoresWhatOthersRemove(t *testing.T) {
 			if after := l.fake.snapshot(); after != before {
 				t.Errorf("after the repair the kernel has\n%s\nand had before\n%s", after, before)
 			}
-			eventually.True(t, "the next probe finds no difference", func() bool { return l.plugin.Report().Lost == "" })
+			l.exclusively(func() {
+				if why, _ := l.plugin.session.families[0].objects.Foreign(t.Context()); why != "" {
+					t.Errorf("after the repair a probe finds that %s", why)
+				}
+			})
 		})
 	}
 }
