@@ -111,11 +111,6 @@ func TestKernelCountsDrops(t *testing.T) {
 			}
 		}
 		field.Drops(k.T, g, start, damage, false)
-		for _, program := range []string{"iptables-", "ip6tables-"} {
-			if left := k.run(program+string(k.backend), "-t", "filter", "-S"); strings.Contains(left, "KUBE-NO-") || strings.Contains(left, foreignPort) {
-				k.Errorf("Cleanup left %s", left)
-			}
-		}
 	})
 }
 

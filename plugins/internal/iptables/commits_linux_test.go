@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"maps"
 	"os"
 	"os/exec"
 	"testing"
@@ -75,30 +74,5 @@ func TestKernelForeign(t *testing.T) {
 	}
 	if now := foreign(); now != before+2 {
 		t.Errorf("after a script that failed Foreign counts %d", now-before)
-	}
-}
-
-// Uses counts the rules of a chain and the rules that lead to it.
-func TestKernelUses(t *testing.T) {
-	needsRoot(t)
-	tool, err := Open(t.Context(), sdk.IPv4, NFT)
-	if err != nil {
-		t.Skip("needs the backend: ", err)
-	}
-	t.Cleanup(func() {
-		runs(t, "iptables-nft", "-t", "mangle", "-F")
-		runs(t, "iptables-nft", "-t", "mangle", "-X")
-	})
-	b := Block{Table: "mangle", Whole: []Chain{
-		{ID: ID{"mangle", "KUBE-A"}, Rules: []Rule{"-p tcp -j KUBE-B", "-p udp -g KUBE-B", "-j ACCEPT"}},
-		{ID: ID{"mangle", "KUBE-B"}, Rules: []Rule{"-j ACCEPT"}},
-	}}
-	if err := tool.Restore(t.Context(), Plan{b}.Script(NFT)); err != nil {
-		t.Fatal(err)
-	}
-	uses, err := tool.Uses(t.Context())
-	maps.DeleteFunc(uses, func(id ID, _ uint32) bool { return id.Table != "mangle" || id.Chain[:4] != "KUBE" })
-	if want := (map[ID]uint32{{"mangle", "KUBE-A"}: 3, {"mangle", "KUBE-B"}: 3}); err != nil || !maps.Equal(uses, want) {
-		t.Errorf("uses are %v, %v; want %v", uses, err, want)
 	}
 }

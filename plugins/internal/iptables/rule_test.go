@@ -3,29 +3,10 @@
 package iptables
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 )
-
-func TestWords(t *testing.T) {
-	for _, c := range []struct {
-		words []any
-		want  Rule
-	}{
-		{[]any{"-d", netip.MustParseAddr("10.0.0.1"), "-j DROP"}, "-d 10.0.0.1/32 -j DROP"},
-		{[]any{"-s", netip.MustParsePrefix("10.0.0.9/8"), "", Rule("-j X")}, "-s 10.0.0.0/8 -j X"},
-		{[]any{"-d", netip.MustParseAddr("fd00::1"), "--dport", 80}, "-d fd00::1/128 --dport 80"},
-		{[]any{"-j DNAT --to-destination", netip.MustParseAddrPort("[fd00::1]:80")}, "-j DNAT --to-destination [fd00::1]:80"},
-		{[]any{"-m comment --comment", Text("plain-word_1")}, "-m comment --comment plain-word_1"},
-		{[]any{"-m comment --comment", Text("ns/web:http")}, `-m comment --comment "ns/web:http"`},
-	} {
-		if got := Words(c.words...); got != c.want {
-			t.Errorf("Words(%v) = %q, want %q", c.words, got, c.want)
-		}
-	}
-}
 
 // A Text is always one word of one line. Fields returns it unchanged, except characters that no line can have.
 func TestTextIsOneWord(t *testing.T) {
@@ -78,21 +59,6 @@ func TestShare(t *testing.T) {
 	} {
 		if got := Share(c.part, c.whole); got != c.want {
 			t.Errorf("Share(%d, %d) = %s, want %s", c.part, c.whole, got, c.want)
-		}
-	}
-}
-
-func TestJoinAndSplit(t *testing.T) {
-	for text, rules := range map[string][]Rule{
-		"":                             nil,
-		"-j DROP\n":                    {"-j DROP"},
-		"-s 10.0.0.0/8 -j A\n\n-j B\n": {"-s 10.0.0.0/8 -j A", "", "-j B"},
-	} {
-		if got := Join(rules); got != text {
-			t.Errorf("%q join to %q, want %q", rules, got, text)
-		}
-		if got := Split(text); !slices.Equal(got, rules) {
-			t.Errorf("%q splits to %q, want %q", text, got, rules)
 		}
 	}
 }
