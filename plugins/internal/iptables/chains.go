@@ -69,23 +69,13 @@ func (t Tool) eachChain(ctx context.Context, table string, into Tables) error {
 	return err
 }
 
-// chains returns the names of a table's chains. It does not create the table.
+// chains returns the names of the chains in a table of nf_tables.
 func (t Tool) chains(ctx context.Context, table string) (names []string, err error) {
-	add := func(id ID) {
+	uses, err := t.Uses(ctx)
+	for id := range uses {
 		if id.Table == table {
 			names = append(names, id.Chain)
 		}
-	}
-	if t.Kernel == nil && t.Backend == NFT {
-		uses, err := t.Uses(ctx)
-		for id := range uses {
-			add(id)
-		}
-		return names, err
-	}
-	found, err := t.SaveIf(ctx, func(ID) bool { return true }, table)
-	for id := range found {
-		add(id)
 	}
 	return names, err
 }
@@ -120,20 +110,6 @@ func (t Tool) count(ctx context.Context) (rules, kube int, err error) {
 
 func isKube(chain string) bool {
 	return strings.HasPrefix(chain, "KUBE-") && chain != "KUBE-NFT-FORWARD" // this chain is in both backends
-}
-
-// Reach returns an error if this process cannot access the tables. It reads none of them.
-func (t Tool) Reach() error {
-	if t.Backend == NFT {
-		_, err := generation()
-		return err
-	}
-	for _, table := range []string{"nat", "filter"} {
-		if _, err := TableSize(t.Family, table); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // LegacyDrops returns the built-in chains of legacy's filter table that have the policy DROP and do not lead to

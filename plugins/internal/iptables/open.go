@@ -71,7 +71,7 @@ func OpenAll(ctx context.Context, backend string, note func(string)) ([]Tool, er
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		t, err := Open(ctx, family, use)
 		if err == nil {
-			err = t.Reach()
+			_, err = t.Generation("nat", "filter") // can this process access the tables?
 		}
 		if err == nil {
 			tools = append(tools, t)
