@@ -104,39 +104,37 @@ func (n nodeConfig) jumps(role sdk.Role) []iptables.Jump {
 	forwardJump := iptables.Jump{At: filter("FORWARD"), Rule: `-m comment --comment "kubernetes forwarding rules" -j ` + forward}
 	switch role {
 	case sdk.Active:
+		return append([]iptables.Jump{ // each jump is inserted at the top, so the last one of a chain is evaluated first
+			{At: filter("INPUT"), Rule: newFlows},
+			{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes health check service ports" -j ` + nodePorts},
+			{At: filter("FORWARD"), Rule: newFlows},
+			forwardJump,
+			{At: filter("OUTPUT"), Rule: newFlows},
+			{At: nat("PREROUTING"), Rule: `-m comment --comment "kubernetes service portals" -j ` + services},
+			{At: nat("OUTPUT"), Rule: `-m comment --comment "kubernetes service portals" -j ` + services},
+		}, n.guardJumps()...)
 	case sdk.Draining:
-		return n.withGuard([]iptables.Jump{forwardJump})
-	default:
+		return append([]iptables.Jump{forwardJump}, n.guardJumps()...)
+	}
+	return nil
+}
+
+// guardJumps returns the jumps to the guard. They stay in place for as long as route_localnet may be set.
+func (n nodeConfig) guardJumps() []iptables.Jump {
+	if !n.localhost {
 		return nil
 	}
-	return n.withGuard([]iptables.Jump{ // each jump is inserted at the top, so the last one of a chain is evaluated first
-		{At: filter("INPUT"), Rule: newFlows},
-		{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes health check service ports" -j ` + nodePorts},
-		{At: filter("FORWARD"), Rule: newFlows},
-		forwardJump,
-		{At: filter("OUTPUT"), Rule: newFlows},
-		{At: nat("PREROUTING"), Rule: `-m comment --comment "kubernetes service portals" -j ` + services},
-		{At: nat("OUTPUT"), Rule: `-m comment --comment "kubernetes service portals" -j ` + services},
-	})
+	return []iptables.Jump{{At: filter("INPUT"), Rule: "-j " + localnetGuard}, {At: filter("OUTPUT"), Rule: "-j " + localnetGuard}}
 }
 
-// withGuard appends the jumps to the guard. They stay in place for as long as route_localnet may be set.
-func (n nodeConfig) withGuard(jumps []iptables.Jump) []iptables.Jump {
-	if n.localhost {
-		jumps = append(jumps, guardJumps...)
+// updateJumps sets the jumps that the planned role needs. Standby needs none, but existing jumps to the guard
+// stay: an earlier Active role may have set route_localnet.
+func (s *familyRules) updateJumps() {
+	jumps := s.node.jumps(s.Planned())
+	if s.Planned() == sdk.Standby {
+		jumps = slices.DeleteFunc(s.node.guardJumps(), func(j iptables.Jump) bool { return !s.HasJump(j) })
 	}
-	return jumps
-}
-
-var guardJumps = []iptables.Jump{{At: filter("INPUT"), Rule: "-j " + localnetGuard}, {At: filter("OUTPUT"), Rule: "-j " + localnetGuard}}
-
-// jumpsFor returns the jumps that role needs. Standby needs none, but existing jumps to the guard stay: an
-// earlier Active role may have set route_localnet.
-func (s *familyRules) jumpsFor(role sdk.Role) []iptables.Jump {
-	if role == sdk.Standby {
-		return slices.DeleteFunc(s.node.withGuard(nil), func(j iptables.Jump) bool { return !s.HasJump(j) })
-	}
-	return s.node.jumps(role)
+	s.SetJumps(jumps, s.node.jumps(sdk.Active))
 }
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j ` + services

@@ -163,6 +163,3 @@ func newFamilyRules(tool iptables.Tool) *familyRules {
 	}
 	return s
 }
-
-// updateJumps sets the jumps that the planned role needs.
-func (s *familyRules) updateJumps() { s.SetJumps(s.jumpsFor(s.Planned()), s.node.jumps(sdk.Active)) }

@@ -29,17 +29,17 @@ func want(svc sdk.Service, node sdk.Node, comments bool) rules.Piece {
 	if svc.HealthPort != 0 {
 		r.entries = append(r.entries, rules.Entry{In: healthPorts, Key: tree.Key{Protocol: sdk.TCP, Port: svc.HealthPort}, Rule: "-j ACCEPT"})
 	}
-	r.addService(svc)
-	return rules.NewPiece(r.chains, r.entries)
-}
-
-func (r *render) addService(svc sdk.Service) {
 	for _, f := range svc.Frontends {
 		r.addFrontend(svc, f)
 	}
-	if len(svc.Cluster) == 0 {
-		return // the frontends' entries already reject the packets
+	if len(svc.Cluster) > 0 { // otherwise the frontends' entries reject the packets
+		r.addEndpoints(svc)
 	}
+	return rules.NewPiece(r.chains, r.entries)
+}
+
+// addEndpoints adds the chains that lead to the endpoints.
+func (r *render) addEndpoints(svc sdk.Service) {
 	for _, policy := range externalPolicies(svc) {
 		r.addExternal(svc, policy)
 	}
