@@ -74,30 +74,27 @@ func exported(p *types.Package) (lines []string) {
 	}
 	for _, name := range p.Scope().Names() {
 		o := p.Scope().Lookup(name)
-		s, isStruct := o.Type().Underlying().(*types.Struct)
-		if _, isType := o.(*types.TypeName); !isType || !isStruct {
-			text := types.ObjectString(o, short)
-			if c, isConst := o.(*types.Const); isConst {
-				text += " = " + c.Val().ExactString()
-			}
-			add(o, text)
+		text := types.ObjectString(o, short)
+		if c, isConst := o.(*types.Const); isConst {
+			text += " = " + c.Val().ExactString()
 		}
-		if !o.Exported() || types.IsInterface(o.Type()) {
-			continue
-		}
-		if _, isType := o.(*types.TypeName); isType {
-			for m := range types.NewMethodSet(types.NewPointer(o.Type())).Methods() {
-				if byValue := types.NewMethodSet(o.Type()).Lookup(p, m.Obj().Name()); byValue != nil {
-					m = byValue
-				}
-				add(m.Obj(), types.SelectionString(m, short))
-			}
-		}
-		if _, isType := o.(*types.TypeName); isType && isStruct {
-			add(o, "type "+name+" struct")
+		_, isType := o.(*types.TypeName)
+		isType = isType && o.Exported()
+		if s, isStruct := o.Type().Underlying().(*types.Struct); isStruct && isType {
+			text = "type " + name + " struct"
 			for f := range s.Fields() {
 				add(f, "field "+name+"."+f.Name()+" "+types.TypeString(f.Type(), short))
 			}
+		}
+		add(o, text)
+		if !isType || types.IsInterface(o.Type()) {
+			continue
+		}
+		for m := range types.NewMethodSet(types.NewPointer(o.Type())).Methods() {
+			if byValue := types.NewMethodSet(o.Type()).Lookup(p, m.Obj().Name()); byValue != nil {
+				m = byValue
+			}
+			add(m.Obj(), types.SelectionString(m, short))
 		}
 	}
 	return lines
