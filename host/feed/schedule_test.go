@@ -40,6 +40,7 @@ func TestNext(t *testing.T) {
 		{"failed Services, without a request", usual, []func(*schedule){func(s *schedule) { s.addFailures(failed, end.Add(-time.Minute)) }, after(true, nil)}, "59m0s"},
 		{"busy", usual, []func(*schedule){after(true, &sdk.Busy{}), request}, "100ms"},
 		{"busy for 3 s", usual, []func(*schedule){func(s *schedule) { s.busySince = end.Add(-3 * time.Second) }, after(true, &sdk.Busy{})}, "1s"},
+		{"busy again after a success", usual, []func(*schedule){func(s *schedule) { s.afterStep(true, &sdk.Busy{}, 1, end.Add(-time.Hour)) }, after(true, nil), after(true, &sdk.Busy{})}, "100ms"},
 		{"busy, and each try is slow", usual, []func(*schedule){func(s *schedule) { s.afterStep(true, &sdk.Busy{}, time.Minute, end) }}, "10m0s"},
 		{"busy, and the lock is free now", usual, []func(*schedule){after(true, &sdk.Busy{}), func(s *schedule) { s.retryNow = true }}, "0s"},
 	} {

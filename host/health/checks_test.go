@@ -148,6 +148,7 @@ func TestCheckConflict(t *testing.T) {
 		t.Errorf("reported %+v", n)
 	}
 	other.Close()
+	defer b.bind(nil)
 	for _, c := range []struct {
 		checks   []binding
 		at, want string
@@ -156,6 +157,7 @@ func TestCheckConflict(t *testing.T) {
 		{b.checkBindings(), "127.0.0.2", "no answer"},
 		{b.checkBindings(), "[::1]", "no answer"},
 		{nil, "127.0.0.1", "no answer"},
+		{b.checkBindings(), "127.0.0.1", "200 1"},
 	} {
 		b.bind(c.checks)
 		if got := fetch(fmt.Sprintf("http://%s:%d/", c.at, port)); !strings.HasPrefix(got, c.want) {
