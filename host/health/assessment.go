@@ -175,7 +175,6 @@ func (p *progress) update(dataplane Dataplane, synced bool, changes track.Change
 	follows := dataplane.serves() && dataplane.NoWriter == ""
 	switch {
 	case !synced:
-		p.waiting = time.Time{}
 	case follows:
 		p.waiting, p.ready = dataplane.Since, true
 	case p.waiting.IsZero() && p.owes(dataplane, changes):

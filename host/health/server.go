@@ -30,10 +30,9 @@ const (
 )
 
 const (
-	bindInterval    = 5 * time.Second // between attempts to bind an address
-	observeInterval = time.Second     // how often to check whether a change waits
-	stuckAfter      = time.Minute     // a loop that has not run for this long is stuck
-	shownAfter      = 3 * time.Second // a change that has waited for this long is shown in status
+	interval   = time.Second     // how often to check whether a change waits, and to bind addresses that are not bound
+	stuckAfter = time.Minute     // a loop that has not run for this long is stuck
+	shownAfter = 3 * time.Second // a change that has waited for this long is shown in status
 )
 
 // Settings are the dependencies of a Server. All fields are required, unless their comment
@@ -238,17 +237,13 @@ func (s *Server) Run(ctx context.Context) error {
 		{addr: s.settings.Metrics, what: "metricsBindAddress", reason: MetricsNotServed, handler: s.Endpoints()},
 		{addr: s.settings.Web, what: "webBindAddress", reason: WebNotServed, handler: s.settings.Pages},
 	}
-	observe, retry := time.NewTicker(observeInterval), time.NewTicker(bindInterval)
-	defer observe.Stop()
-	defer retry.Stop()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
 	err := s.bind(slices.Concat(own, s.checkBindings()))
 	for err == nil {
 		select {
-		case <-observe.C:
+		case <-tick.C:
 			s.observe()
-		case <-s.settings.Tracker.HealthChecked():
-			err = s.bind(slices.Concat(own, s.checkBindings()))
-		case <-retry.C:
 			err = s.bind(slices.Concat(own, s.checkBindings()))
 		case <-ctx.Done():
 			err = context.Cause(ctx)
@@ -284,7 +279,7 @@ func (s *Server) bind(wanted []binding) error {
 			continue
 		}
 		err = fmt.Errorf("%s: %w", b.what, err)
-		s.settings.Report(track.Notice{Warning: true, Reason: b.reason, Object: b.object, Message: fmt.Sprintf("%v; it is tried again each %s", err, bindInterval)})
+		s.settings.Report(track.Notice{Warning: true, Reason: b.reason, Object: b.object, Message: fmt.Sprintf("%v; it is tried again each %s", err, interval)})
 		if unbound = append(unbound, err.Error()); b.object != "" {
 			checks++
 		} else if s.settings.HardFail {

@@ -11,16 +11,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// checks returns the health checks as text, and "new" if there was a token.
+// checks returns the health checks as text.
 func checks(t *Tracker) string {
 	var lines []string
 	for _, c := range t.HealthChecks() {
 		lines = append(lines, fmt.Sprintf("%s on %d: %d", c.Key, c.Port, c.Ready.IPv4))
-	}
-	select {
-	case <-t.HealthChecked():
-		lines = append(lines, "new")
-	default:
 	}
 	return strings.Join(lines, "\n")
 }
@@ -31,20 +26,20 @@ func TestHealthChecks(t *testing.T) {
 	tracker.Configure(Facts{NodeName: "n1"})
 	web := newService("web", "172.30.0.1", healthCheck(31000), balancer("203.0.113.1"), created(2))
 	tracker.SetService(web)
-	want(t, "before Synced", checks(tracker), "new")
+	want(t, "before Synced", checks(tracker), "")
 	tracker.Synced()
-	want(t, "synced", checks(tracker), "ns1/web on 31000: 0\nnew")
+	want(t, "synced", checks(tracker), "ns1/web on 31000: 0")
 	tracker.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1", "10.180.0.2 n1 unready", "10.180.1.1 n2"))
-	want(t, "an endpoint here", checks(tracker), "ns1/web on 31000: 1\nnew")
+	want(t, "an endpoint here", checks(tracker), "ns1/web on 31000: 1")
 	tracker.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1", "10.180.1.2 n2"))
 	want(t, "a change on another node", checks(tracker), "ns1/web on 31000: 1")
 
 	tracker.SetService(newService("old", "172.30.0.2", healthCheck(31000), balancer("203.0.113.2"), created(1)))
-	want(t, "an older Service has the port", checks(tracker), "ns1/old on 31000: 0\nnew")
+	want(t, "an older Service has the port", checks(tracker), "ns1/old on 31000: 0")
 	tracker.DeleteService("ns1", "old")
-	want(t, "it is deleted", checks(tracker), "ns1/web on 31000: 1\nnew")
+	want(t, "it is deleted", checks(tracker), "ns1/web on 31000: 1")
 	tracker.SetService(newService("web", "172.30.0.1", balancer("203.0.113.1"), created(2)))
-	want(t, "without the port", checks(tracker), "new")
+	want(t, "without the port", checks(tracker), "")
 }
 
 // TestLacks counts each Service once for each kind of traffic.

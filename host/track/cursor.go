@@ -98,12 +98,9 @@ func (c *Cursor) Close() {
 // changes produce one token.
 func (c *Cursor) Changed() <-chan struct{} { return c.ready }
 
-func (c *Cursor) signal() { sendToken(c.ready) }
-
-// sendToken puts a token into c unless it already holds one.
-func sendToken(c chan struct{}) {
+func (c *Cursor) signal() {
 	select {
-	case c <- struct{}{}:
+	case c.ready <- struct{}{}:
 	default:
 	}
 }

@@ -4,7 +4,6 @@ package track
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -122,7 +121,6 @@ func (t *Tracker) assignFrontends(svc *service) {
 func (t *Tracker) recomputeService(svc *service, family sdk.Family) bool {
 	records := svc.records()
 	svc.ready = reach.LocalReady(records, t.thisNode)
-	t.updateHealthCheck(svc)
 	svc.troubled = t.since(svc.troubled, len(svc.allProblems()) > 0)
 	changed := false
 	for i := range svc.ports {
@@ -186,35 +184,22 @@ type HealthCheck struct {
 // HealthChecks returns the health checks of all Services that own their healthCheckNodePort, in
 // order of name. Before Synced it returns none: load balancers must not take Services that are
 // not loaded yet for Services without endpoints.
-func (t *Tracker) HealthChecks() []HealthCheck {
+func (t *Tracker) HealthChecks() (list []HealthCheck) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.synced {
-		return nil
-	}
-	return slices.SortedFunc(maps.Values(t.checks), func(a, b HealthCheck) int { return a.Key.compare(b.Key) })
-}
-
-// HealthChecked returns a channel that holds a token when the result of HealthChecks may have
-// changed. It supports one listener.
-func (t *Tracker) HealthChecked() <-chan struct{} { return t.checked }
-
-// updateHealthCheck updates the entry of svc in checks.
-func (t *Tracker) updateHealthCheck(svc *service) {
-	var check HealthCheck
-	if port := t.owners.healthPort(svc); port != 0 {
-		check = HealthCheck{Key: svc.key, Port: port, Ready: svc.ready}
+	for _, svc := range t.services {
+		port := t.owners.healthPort(svc)
+		if port == 0 || !t.synced {
+			continue
+		}
+		check := HealthCheck{Key: svc.key, Port: port, Ready: svc.ready}
 		for _, p := range svc.ports {
 			check.Ports.Add(p.name.Family)
 		}
+		list = append(list, check)
 	}
-	if check == t.checks[svc.key] {
-		return
-	}
-	if t.checks[svc.key] = check; check.Port == 0 {
-		delete(t.checks, svc.key)
-	}
-	sendToken(t.checked)
+	slices.SortFunc(list, func(a, b HealthCheck) int { return a.Key.compare(b.Key) })
+	return list
 }
 
 // A Lack is a kind of traffic that is dropped on this node because the policy is Local and all

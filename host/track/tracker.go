@@ -19,8 +19,7 @@ import (
 
 // A Tracker holds the desired state of this node. It is safe for concurrent use.
 type Tracker struct {
-	report  func(Notice)  // called without the mutex
-	checked chan struct{} // holds one token while health checks may have changed
+	report func(Notice) // called without the mutex
 
 	now func() time.Time
 
@@ -41,7 +40,6 @@ type Tracker struct {
 	values   map[sdk.Name]*sdk.Service // desired state; values are replaced, never modified
 	owners   owners
 	others   map[netip.Addr]string // addresses of other Nodes; nil if not known
-	checks   map[Key]HealthCheck
 	changes  Changes
 	cursors  []*Cursor
 	notices  []Notice // unlock reports them
@@ -83,8 +81,6 @@ func New(report func(Notice)) *Tracker {
 		slices:   make(map[Key]*slice),
 		values:   make(map[sdk.Name]*sdk.Service),
 		owners:   make(owners),
-		checks:   make(map[Key]HealthCheck),
-		checked:  make(chan struct{}, 1),
 		now:      time.Now,
 	}
 }
@@ -109,7 +105,6 @@ func (t *Tracker) Synced() {
 	if !t.synced {
 		t.synced, t.syncedSince = true, t.now()
 	}
-	sendToken(t.checked)
 	for _, c := range t.cursors {
 		c.signal()
 	}
