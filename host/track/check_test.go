@@ -58,7 +58,7 @@ func TestLacks(t *testing.T) {
 // TestChanges: only objects with a difference that matters are counted.
 func TestChanges(t *testing.T) {
 	tracker, _ := newTracker()
-	for range 3 {
+	for range 2 {
 		tracker.SetService(newService("a", "172.30.0.1"))
 		tracker.SetSlice(newSlice("a-1", "a", "10.180.1.1 n2"))
 	}

@@ -16,12 +16,7 @@ func TestFreeze(t *testing.T) {
 	tr := New(nil)
 	tr.Synced()
 	c := tr.Cursor(sdk.Description{})
-	u, ok := c.Next()
-	if !ok {
-		t.Fatal("no first update")
-	}
-	c.Ack(u.To, nil)
-
+	want(t, "the first update", nextUpdate(c), "full")
 	thaw := tr.Freeze()
 	came := make(chan struct{})
 	go func() { // ends when the tracker is thawed
