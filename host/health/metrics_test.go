@@ -17,8 +17,6 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
-
 func prefixes(texts ...string) (list []netip.Prefix) {
 	for _, text := range texts {
 		list = append(list, netip.MustParsePrefix(text))
