@@ -222,7 +222,7 @@ func (s *Server) emitHost(e emitter, j Assessment) {
 	s.mu.Lock()
 	failed := s.unboundChecks
 	s.mu.Unlock()
-	open := len(s.settings.Tracker.HealthChecks()) - failed
+	open := max(0, len(s.settings.Tracker.HealthChecks())-failed)
 	e.gauge("pointsman_live", "As /livez: 0 means that a restart of the host would help.", boolValue(j.Live), nil)
 	e.gauge("pointsman_ready", "As /readyz: 1 while the dataplane is up, has the whole state, may write and is not late.", boolValue(j.Ready), nil)
 	e.gauge("pointsman_healthy", "1 unless a change has waited for two syncPeriod. /healthz also fails if the Node is about to be removed or does not exist.", boolValue(j.Healthy), nil)
