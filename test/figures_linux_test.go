@@ -104,7 +104,7 @@ func newWay(tb testing.TB, services int) *way {
 	tb.Cleanup(func() { process.End(nil) })
 	f := feed.New(w.tracker.Cursor(process.Description), process.Remote, feed.Settings{
 		Retry: time.Second, Period: time.Minute, Gone: process.Remote.Exited(),
-		Hooks: feed.Hooks{Acked: func(a feed.Acked) { w.acked <- a }, Failed: func(err error) { tb.Error(err) }},
+		Acked: func(a feed.Acked) { w.acked <- a }, Failed: func(err error) { tb.Error(err) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup

@@ -66,8 +66,7 @@ func (p *dataplane) newSession(process *launch.Process, role sdk.Role) *session 
 		s.feed = feed.New(s.cursor, s.remote, feed.Settings{
 			MinGap: settings.MinSyncPeriod.Duration, Period: settings.SyncPeriod.Duration, Retry: firstRetry,
 			Deadline: p.syncDeadline(),
-			Gone:     s.remote.Exited(),
-			Hooks:    feed.Hooks{Acked: s.acked, Failed: s.failed},
+			Gone:     s.remote.Exited(), Acked: s.acked, Failed: s.failed,
 		})
 	}
 	p.session, p.followed.Error = s, ""

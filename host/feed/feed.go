@@ -50,11 +50,8 @@ type Settings struct {
 	Period   time.Duration   // how often Services that failed are sent again; more than zero
 	Deadline time.Duration   // timeout of one Sync; zero means none
 	Gone     <-chan struct{} // closed when the dataplane's process has ended; nil if it never ends
-	Hooks    Hooks
-}
 
-// Hooks are called synchronously from the loop. A nil hook is not called.
-type Hooks struct {
+	// The loop calls these functions, and waits for them.
 	Acked  func(Acked)
 	Failed func(error) // a Sync failed, with *sdk.Busy or another error, and will be retried
 }
@@ -167,8 +164,8 @@ func (f *Feed) step(ctx context.Context) {
 	f.mu.Lock()
 	f.schedule.afterStep(sent, err, time.Since(began), time.Now())
 	f.mu.Unlock()
-	if err != nil && f.settings.Hooks.Failed != nil {
-		f.settings.Hooks.Failed(err)
+	if err != nil {
+		f.settings.Failed(err)
 	}
 }
 
@@ -209,9 +206,7 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 	f.mu.Lock()
 	f.schedule.addFailures(result.Failed, time.Now())
 	f.mu.Unlock()
-	if f.settings.Hooks.Acked != nil {
-		f.settings.Hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
-	}
+	f.settings.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
 	if u.Full && len(u.Set) >= gcThreshold {
 		debug.FreeOSMemory() // the first Full leaves more garbage than a day of changes
 	}

@@ -62,10 +62,8 @@ func begin(t *testing.T, s Settings) *story {
 	y.tracker.SetService(svc)
 	y.tracker.Synced()
 	s.Gone = y.gone
-	s.Hooks = Hooks{
-		Acked:  func(a Acked) { y.say("acked %d after %s", a.Update.To, a.Took) },
-		Failed: func(err error) { y.say("failed: %v", err) },
-	}
+	s.Acked = func(a Acked) { y.say("acked %d after %s", a.Update.To, a.Took) }
+	s.Failed = func(err error) { y.say("failed: %v", err) }
 	y.feed = New(y.tracker.Cursor(sdk.Description{Features: sdk.Features}), y, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan struct{})
