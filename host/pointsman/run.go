@@ -86,28 +86,31 @@ const partLimit = 2 * time.Second
 
 // runParts runs the parts of the host in goroutines until ctx ends. If a part fails, the others
 // continue to serve. runParts returns when the part named main, which has time limits of its own,
-// has ended, and then the others have ended or partLimit is over.
+// has ended, and the others have ended or partLimit is over.
 func runParts(ctx context.Context, log hclog.Logger, parts map[string]func(context.Context) error, main string) {
 	ended := make(chan string, len(parts))
-	run := func(name string) {
-		if err := parts[name](ctx); err != nil && ctx.Err() == nil {
-			log.Error("part of the host failed", "part", name, "err", err)
-		}
-		ended <- name
+	for name, run := range parts {
+		go func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				log.Error("part of the host failed", "part", name, "err", err)
+			}
+			ended <- name
+		}()
 	}
-	for name := range parts {
-		if name != main {
-			go run(name)
-		}
-	}
-	run(main)
-	<-ctx.Done()
-	late := time.After(partLimit)
+	late := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		time.Sleep(partLimit)
+		close(late)
+	})()
 	for left := slices.Sorted(maps.Keys(parts)); len(left) > 0; {
+		limit := late
+		if slices.Contains(left, main) {
+			limit = nil
+		}
 		select {
 		case name := <-ended:
 			left = slices.DeleteFunc(left, func(other string) bool { return other == name })
-		case <-late:
+		case <-limit:
 			log.Warn("host does not wait for parts that do not end", "parts", phrase.List(left))
 			return
 		}
@@ -131,10 +134,11 @@ func serverLog(to hclog.Logger, server string) *log.Logger {
 // logged returns the sink that writes events to the log.
 func logged(log hclog.Logger) report.Sink {
 	return func(e report.Event) {
-		args := []any{"why", e.Message}
+		args := []any{}
 		if e.Object != "" {
-			args = append([]any{"object", e.Object}, args...)
+			args = append(args, objectKey(e.Reason), e.Object)
 		}
+		args = append(args, "why", e.Message)
 		if e.Count > 1 {
 			args = append(args, "times", e.Count)
 		}
@@ -146,6 +150,17 @@ func logged(log hclog.Logger) report.Sink {
 	}
 }
 
+// objectKey returns the log's key for the object of an event: what kind of object it is.
+func objectKey(reason string) string {
+	switch {
+	case strings.HasPrefix(reason, "Service"), strings.HasPrefix(reason, "Frontend"):
+		return "service"
+	case strings.HasPrefix(reason, "Plugin"), strings.HasPrefix(reason, "Dataplane"), reason == report.SyncFailed:
+		return "plugin"
+	}
+	return "object"
+}
+
 // A word begins between a small letter and a capital, and with the last of several capitals before
 // a small letter.
 var (
@@ -153,9 +168,16 @@ var (
 	afterAllCapital = regexp.MustCompile(`([A-Z])([A-Z][^A-Z ])`)
 )
 
-// logMessage returns the log message for a reason: "PluginDown" is "plugin down".
+// logMessage returns the log message for a reason: "PluginDown" is "plugin down", and
+// "ExternalIPRefused" is "external IP refused".
 func logMessage(reason string) string {
-	return strings.ToLower(afterAllCapital.ReplaceAllString(wordBegins.ReplaceAllString(reason, "$1 $2"), "$1 $2"))
+	words := strings.Fields(afterAllCapital.ReplaceAllString(wordBegins.ReplaceAllString(reason, "$1 $2"), "$1 $2"))
+	for i, word := range words {
+		if word != strings.ToUpper(word) {
+			words[i] = strings.ToLower(word)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // reportNotices returns a function that reports the notices of the tracker and the sources, except

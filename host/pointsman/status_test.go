@@ -127,8 +127,12 @@ func TestNotes(t *testing.T) {
 func TestLogMessage(t *testing.T) {
 	for reason, want := range map[string]string{
 		"PluginDown":        "plugin down",
-		"ExternalIPRefused": "external ip refused",
+		"ExternalIPRefused": "external IP refused",
+		"ServiceCIDR":       "service CIDR",
+		"IPRefused":         "IP refused",
+		"IP":                "IP",
 		"Starting":          "starting",
+		"":                  "",
 	} {
 		if got := logMessage(reason); got != want {
 			t.Errorf("%s: %q, want %q", reason, got, want)
