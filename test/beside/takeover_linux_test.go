@@ -64,8 +64,7 @@ func takeOver(t *testing.T, theirs, ours kind) {
 	p.stop()
 	p.cleanup(t, "--kube-proxy")
 	for _, program := range []string{"iptables", "ip6tables"} {
-		kubelets := strings.NewReplacer("KUBE-IPTABLES-HINT", "", "KUBE-FIREWALL", "")
-		if rules := kubelets.Replace(p.run(t, program+"-"+ours.backend+"-save")); strings.Contains(rules, "KUBE-") {
+		if rules := strings.ReplaceAll(p.run(t, program+"-"+ours.backend+"-save"), "KUBE-IPTABLES-HINT", ""); strings.Contains(rules, "KUBE-") {
 			t.Errorf("after the cleanup of kube-proxy's rules there are\n%s", rules)
 		}
 	}
