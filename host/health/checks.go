@@ -8,22 +8,28 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// checkBindings returns the healthCheckNodePorts to listen on: there a load balancer asks whether
+// checkBindings returns the addresses of the healthCheckNodePorts: there a load balancer asks whether
 // this node has endpoints for a Service whose traffic must not leave the node.
 func (s *Server) checkBindings() (list []binding) {
 	checks := make(map[uint16]track.HealthCheck)
 	for _, c := range s.settings.Tracker.HealthChecks() {
 		checks[c.Port] = c
-		list = append(list, binding{
-			addr: fmt.Sprintf(":%d", c.Port), what: fmt.Sprintf("healthCheckNodePort %d of %s", c.Port, c.Key),
-			reason: CheckNotServed, object: c.Key.String(), handler: http.HandlerFunc(s.answerCheck), accepts: s.acceptsCheck,
-		})
+		for _, addr := range nodePortAddrs(s.settings.Tracker.Node()) {
+			if c.Ports.Of(sdk.FamilyOf(addr)) > 0 {
+				list = append(list, binding{
+					network: "tcp" + strings.TrimPrefix(sdk.FamilyOf(addr).String(), "ipv"), addr: netip.AddrPortFrom(addr, c.Port).String(), what: fmt.Sprintf("healthCheckNodePort %d of %s", c.Port, c.Key),
+					reason: CheckNotServed, object: c.Key.String(), handler: http.HandlerFunc(s.answerCheck),
+				})
+			}
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,11 +37,28 @@ func (s *Server) checkBindings() (list []binding) {
 	return list
 }
 
-// acceptsCheck reports whether a local address accepts node ports, and is of a family in which the
-// Service has a port.
-func (s *Server) acceptsCheck(local net.Addr) bool {
-	check, addr := s.checkAt(local)
-	return check.Ports.Of(sdk.FamilyOf(addr)) > 0 && s.settings.Tracker.Node().TakesNodePorts(addr)
+// nodePortAddrs returns the addresses of this machine that accept node ports, or the unspecified address of a family
+// in which all do. The kernel has no addresses of a family that it lacks.
+func nodePortAddrs(node sdk.Node) (list []netip.Addr) {
+	machine, _ := net.InterfaceAddrs() // after an error the next call, in a second, may succeed
+	for _, a := range machine {
+		p, err := netip.ParsePrefix(a.String())
+		addr := p.Addr()
+		if err != nil || addr.Is6() && addr.IsLinkLocalUnicast() || !node.TakesNodePorts(addr) {
+			continue
+		}
+		every := netip.IPv4Unspecified()
+		if addr.Is6() {
+			every = netip.IPv6Unspecified()
+		}
+		if node.TakesNodePorts(every) { // only a range of the whole family contains it
+			addr = every
+		}
+		if !slices.Contains(list, addr) {
+			list = append(list, addr)
+		}
+	}
+	return list
 }
 
 // checkAt returns the check that is served at the local address of a connection, and that address.

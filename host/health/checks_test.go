@@ -128,7 +128,7 @@ func TestCheckOfALateNode(t *testing.T) {
 // node ports, and in the families of its Service.
 func TestCheckConflict(t *testing.T) {
 	b := newHarness()
-	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("127.0.0.0/31", "::/0")})
+	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("127.0.0.0/31", "::1/128")})
 	port := free(t)
 	other, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
@@ -141,7 +141,7 @@ func TestCheckConflict(t *testing.T) {
 	if got := series(scrape(t, b)["pointsman_health_checks"]); got != "state=failed 1; state=open 0" || !slices.Equal(b.reasons(), []string{CheckNotServed}) {
 		t.Errorf("%s, reported %v", got, b.reasons())
 	}
-	if got, want := fmt.Sprint(b.Unbound()), fmt.Sprintf("[healthCheckNodePort %d of ns1/web: listen tcp :%[1]d: bind: address already in use]", port); got != want {
+	if got, want := fmt.Sprint(b.Unbound()), fmt.Sprintf("[healthCheckNodePort %d of ns1/web: listen tcp4 127.0.0.1:%[1]d: bind: address already in use]", port); got != want {
 		t.Errorf("unbound: %s, want %s", got, want)
 	}
 	if n := b.notices[0]; n.Object != "ns1/web" || !strings.Contains(n.Message, "address already in use") {
@@ -166,5 +166,30 @@ func TestCheckConflict(t *testing.T) {
 		if got := b.Unbound(); len(got) > 0 {
 			t.Errorf("unbound: %v", got)
 		}
+	}
+}
+
+// TestCheckAtEveryAddress: a check is served at no address if a program has its port at one of them.
+func TestCheckAtEveryAddress(t *testing.T) {
+	b := newHarness()
+	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("127.0.0.0/8", "::1/128")})
+	port := free(t)
+	other, err := net.Listen("tcp6", fmt.Sprintf("[::1]:%d", port))
+	if err != nil {
+		t.Skipf("needs IPv6: %v", err)
+	}
+	defer other.Close()
+	svc := service("web", port)
+	svc.Spec.ClusterIPs, svc.Spec.IPFamilies = []string{"10.96.0.1", "fd00::1"}, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	b.tracker.SetService(svc)
+	defer b.bind(nil)
+	for _, want := range []string{"no answer", "503 0"} {
+		b.bind(b.checkBindings())
+		for _, at := range []string{"127.0.0.1", "[::1]"} {
+			if got := fetch(fmt.Sprintf("http://%s:%d/", at, port)); !strings.HasPrefix(got, want) {
+				t.Errorf("at %s %s, want %s", at, got, want)
+			}
+		}
+		other.Close()
 	}
 }

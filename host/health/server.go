@@ -3,6 +3,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -222,12 +223,12 @@ func (s *Server) observe() {
 
 // A binding is an address at which the server listens.
 type binding struct {
-	addr    string              // host:port; empty means not served
-	what    string              // the setting, or the port of a Service
-	reason  string              // of the notice that it cannot be bound
-	object  string              // of that notice
-	handler http.Handler        // answers the requests
-	accepts func(net.Addr) bool // whether connections to a local address are accepted; nil means all are
+	network string       // empty means tcp, where [::] includes IPv4
+	addr    string       // host:port; empty means not served
+	what    string       // the setting, or the port of a Service
+	reason  string       // of the notice that it cannot be bound
+	object  string       // of that notice: the Service; empty for a setting
+	handler http.Handler // answers the requests
 }
 
 // Run serves until ctx ends, or until an address of the settings cannot be bound and HardFail is set.
@@ -254,42 +255,45 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // bind opens and closes listeners so that exactly wanted is served. It reports addresses that cannot
-// be bound, and returns the error of one of the settings if HardFail is set.
+// be bound, and returns the error of one of the settings if HardFail is set. A Service is served at all of
+// its addresses or at none: otherwise the answer would depend on the address that a load balancer uses.
 func (s *Server) bind(wanted []binding) error {
-	addrs := make(map[string]bool)
-	for _, b := range wanted {
-		addrs[b.addr] = true
-	}
-	for addr, server := range s.servers {
-		if !addrs[addr] {
-			server.Close()
-			delete(s.servers, addr)
-		}
-	}
+	s.closeExcept(wanted)
 	var unbound []string
-	checks := 0
+	failed := make(map[string]bool) // Services
 	for _, b := range wanted {
-		if b.addr == "" || s.servers[b.addr] != nil {
+		if b.addr == "" || s.servers[b.addr] != nil || failed[b.object] {
 			continue
 		}
-		l, err := net.Listen("tcp", b.addr)
+		l, err := net.Listen(cmp.Or(b.network, "tcp"), b.addr)
 		if err == nil {
 			s.servers[b.addr] = newHTTPServer(b.handler, s.settings.Log)
-			go s.servers[b.addr].Serve(listener(l, b.accepts)) // ends when the server is closed
+			go s.servers[b.addr].Serve(netutil.LimitListener(l, descriptors.Connections(mostConns))) // ends when the server is closed
 			continue
 		}
 		err = fmt.Errorf("%s: %w", b.what, err)
 		s.settings.Report(track.Notice{Warning: true, Reason: b.reason, Object: b.object, Message: fmt.Sprintf("%v; it is tried again each %s", err, interval)})
 		if unbound = append(unbound, err.Error()); b.object != "" {
-			checks++
+			failed[b.object] = true
 		} else if s.settings.HardFail {
 			return err
 		}
 	}
+	s.closeExcept(slices.DeleteFunc(wanted, func(b binding) bool { return failed[b.object] }))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unbound, s.unboundChecks = unbound, checks
+	s.unbound, s.unboundChecks = unbound, len(failed)
 	return nil
+}
+
+// closeExcept closes the listeners that are not in wanted.
+func (s *Server) closeExcept(wanted []binding) {
+	for addr, server := range s.servers {
+		if !slices.ContainsFunc(wanted, func(b binding) bool { return b.addr == addr }) {
+			server.Close()
+			delete(s.servers, addr)
+		}
+	}
 }
 
 // Unbound returns the addresses that cannot be bound now, with the reasons: those of the
@@ -303,28 +307,6 @@ func (s *Server) Unbound() []string {
 // mostConns limits the connections of each listener of this package. Further ones wait in the
 // kernel.
 const mostConns = 64
-
-// listener gives l a connection limit of its own, so that clients of one server cannot block a
-// probe of another, and resets the connections that are not accepted.
-func listener(l net.Listener, accepts func(net.Addr) bool) net.Listener {
-	return netutil.LimitListener(filtered{l, accepts}, descriptors.Connections(mostConns))
-}
-
-type filtered struct {
-	net.Listener
-	accepts func(net.Addr) bool
-}
-
-func (l filtered) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil || l.accepts == nil || l.accepts(conn.LocalAddr()) {
-			return conn, err
-		}
-		_ = conn.(*net.TCPConn).SetLinger(0)
-		conn.Close()
-	}
-}
 
 // newHTTPServer returns a server with timeouts, so that no client can block it.
 func newHTTPServer(h http.Handler, to *log.Logger) *http.Server {
