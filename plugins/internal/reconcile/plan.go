@@ -394,34 +394,17 @@ func (p Plan[P, K, V]) Steps() (steps []string) {
 		}
 	}
 	for _, s := range slices.SortedFunc(slices.Values(p.services), func(a, b *service[P, K, V]) int { return a.name.Compare(b.name) }) {
-		say("%s: %s", s.name, p.describe(s))
+		count := [...]int{Add: len(s.gains), Replace: 0, Remove: len(s.drops)}
+		for _, c := range s.changes {
+			count[c.Op]++
+		}
+		var all []string
+		for op, n := range count {
+			if n > 0 {
+				all = append(all, fmt.Sprintf("%s %d entries", Op(op), n))
+			}
+		}
+		say("%s: %s", s.name, strings.Join(all, ", "))
 	}
 	return steps
-}
-
-// describe returns the number of entries that a Service gains and loses, with their kinds.
-func (p Plan[P, K, V]) describe(s *service[P, K, V]) string {
-	count, labels := make(map[Op]int), make(map[Op][]string)
-	note := func(op Op, k K) {
-		count[op]++
-		if label := p.r.mode.Kind(k).Label; !slices.Contains(labels[op], label) {
-			labels[op] = append(labels[op], label)
-		}
-	}
-	for _, c := range s.changes {
-		note(c.Op, c.Key)
-	}
-	for _, k := range s.gains {
-		note(Add, k)
-	}
-	for _, k := range s.drops {
-		note(Remove, k)
-	}
-	var all []string
-	for _, op := range []Op{Remove, Replace, Add} {
-		if count[op] > 0 {
-			all = append(all, fmt.Sprintf("%s %d entries (%s)", op, count[op], strings.Join(labels[op], ", ")))
-		}
-	}
-	return strings.Join(all, ", ")
 }

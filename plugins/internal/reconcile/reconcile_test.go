@@ -394,7 +394,7 @@ func TestSteps(t *testing.T) {
 	const want = `toy: add container c
 toy: add container f
 toy: add container s
-toy: ns/a:http/tcp4: add 5 entries (frontends, slots, endpoints)`
+toy: ns/a:http/tcp4: add 5 entries`
 	if got != want {
 		t.Errorf("the steps are\n%s\nwant\n%s", got, want)
 	}
