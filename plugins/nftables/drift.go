@@ -40,7 +40,7 @@ func (k *nfTable) compare(ctx context.Context) (why string, unsure bool, err err
 	}
 	compares := k.suspect && time.Now().After(k.compareAt)
 	if same && !compares {
-		return "", k.suspect, nil
+		return "", false, nil
 	}
 	why, err = k.differs(ctx, k.listing(conn))
 	if err == nil && why == "" {
@@ -49,7 +49,7 @@ func (k *nfTable) compare(ctx context.Context) (why string, unsure bool, err err
 			return "another program has changed elements", true, nil // only reading all elements tells
 		}
 	}
-	return why, why == "" && k.suspect, err
+	return why, false, err
 }
 
 // differs lists sets and chains, and returns the first difference from what was written.
