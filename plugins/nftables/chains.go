@@ -36,7 +36,7 @@ func (n nodeConfig) packetChains() []chain {
 		n.markChain("forget", 0),
 		chain{Name: "hide", Rules: []rule{{nftnl.Masquerade()}}},
 		chain{Name: "refuse", Rules: []rule{
-			{loadProto(0), nftnl.Cmp(nftnl.Equal, 0, protoKey(sdk.TCP)), nftnl.Reset()},
+			{loadProto(0), nftnl.Cmp(nftnl.Equal, 0, protocolNumbers[sdk.TCP]), nftnl.Reset()},
 			{nftnl.Unreachable(n.NFT())},
 		}},
 		chain{Name: sourceRange, Rules: []rule{{nftnl.Counter(), verdict(nftnl.Drop)}}},

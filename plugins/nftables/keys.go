@@ -15,9 +15,6 @@ import (
 // protocolNumbers are the IP protocol numbers.
 var protocolNumbers = map[sdk.Protocol]string{sdk.TCP: "\x06", sdk.UDP: "\x11", sdk.SCTP: "\x84"}
 
-// protoKey returns the key of a protocol.
-func protoKey(p sdk.Protocol) string { return protocolNumbers[p] }
-
 // frontendKey returns the key of an address (left out if it is unspecified), a protocol and a port.
 func frontendKey(proto sdk.Protocol, addr netip.AddrPort) string {
 	var room [longestKey]byte // one allocation for each string: there are hundreds of thousands

@@ -79,9 +79,8 @@ func NewBatch(family Family, table string) *Batch {
 	return b
 }
 
-// Len returns the number of operations, and Size the size in bytes.
-func (b *Batch) Len() int  { return len(b.ops) }
-func (b *Batch) Size() int { return len(b.out) }
+// Len returns the number of operations.
+func (b *Batch) Len() int { return len(b.ops) }
 
 // Grow allocates memory for more elements.
 func (b *Batch) Grow(elements int) {
