@@ -33,6 +33,27 @@ func TestKernelChangedWhileListed(t *testing.T) {
 	}
 }
 
+// TestKernelListAbandoned: if the context of a call ends during a listing, the next listing on the same Conn is complete.
+func TestKernelListAbandoned(t *testing.T) {
+	c := dial(t)
+	writeSamples(t, c)
+	const many = 5000
+	b := NewBatch(IPv4, "ours")
+	b.NewChain("long", nil)
+	for range many {
+		b.NewRule("long", Do(Drop))
+	}
+	send(t, c, b)
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := c.ask(ctx, getRule, dump, IPv4, []string{text(1, "ours"), text(2, "long")}, func([]byte) { cancel() })
+		rules, next := c.List(IPv4, "ours").Rules(t.Context(), "long")
+		if next != nil || len(rules["long"]) != many {
+			t.Errorf("after %v, %d of %d rules are listed: %v", err, len(rules["long"]), many, next)
+		}
+	}
+}
+
 // TestUndisturbed: a listing is repeated until the rule set does not change meanwhile, or until the context ends.
 func TestUndisturbed(t *testing.T) {
 	tries := 0

@@ -176,13 +176,20 @@ func (c *Conn) answers(b *Batch, seq uint32) error {
 }
 
 // ask sends a request and calls f for each message of the answer until the end.
-func (c *Conn) ask(
-	ctx context.Context, kind, flags uint16, family Family, parts []string, f func(body []byte),
-) error {
+func (c *Conn) ask(ctx context.Context, kind, flags uint16, family Family, parts []string, f func(body []byte)) error {
+	err := c.askOnce(ctx, kind, flags, family, parts, f)
+	if flags == dump && errors.Is(err, syscall.EBUSY) { // the context of an earlier call ended during a list, of which askOnce has read the rest
+		err = c.askOnce(ctx, kind, flags, family, parts, f)
+	}
+	return err
+}
+
+func (c *Conn) askOnce(ctx context.Context, kind, flags uint16, family Family, parts []string, f func(body []byte)) error {
 	c.seq++
 	var out attrs
 	message(&out, kind, flags, family, parts...)
 	native.PutUint32(out[8:], c.seq)
+	lists := flags == dump
 	return c.within(ctx, func() error {
 		if err := c.send(out); err != nil {
 			return fmt.Errorf("ask the kernel: %w", err)
@@ -190,18 +197,21 @@ func (c *Conn) ask(
 		var result error
 		for done := false; !done; {
 			_, err := c.receive(true, func(kind, flags uint16, seq uint32, body []byte) {
+				ends := kind == unix.NLMSG_ERROR || kind == unix.NLMSG_DONE
 				if seq != c.seq { // a late answer to an earlier request
+					done = done || ends && result == syscall.EBUSY
 					return
 				}
 				if flags&unix.NLM_F_DUMP_INTR != 0 { // an interrupted dump may have the flag only in its last message
 					result = errChanged
 				}
 				switch {
-				case kind == unix.NLMSG_ERROR || kind == unix.NLMSG_DONE:
+				case ends:
 					done = true
 					if len(body) >= 4 {
 						if errno := -int32(native.Uint32(body)); errno != 0 {
 							result = syscall.Errno(errno)
+							done = !lists || result != syscall.EBUSY // the earlier list ends later
 						}
 					}
 				case len(body) >= 4:
