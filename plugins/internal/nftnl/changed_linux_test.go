@@ -8,18 +8,24 @@ import (
 	"testing"
 )
 
-// TestKernelChangedWhileListed: if another process removes rules during a listing, the kernel reports this only at the
-// end of the dump. The listing then fails and does not return a part as the whole.
-func TestKernelChangedWhileListed(t *testing.T) {
-	c, other := dial(t), dial(t)
+const many = 5000 // rules are more than fit the socket's buffer
+
+// writeLongChain creates the table "ours" with a long chain.
+func writeLongChain(t *testing.T, c *Conn) {
 	writeSamples(t, c)
-	const many = 2000 // more than fit one message of the kernel
 	b := NewBatch(IPv4, "ours")
 	b.NewChain("long", nil)
 	for range many {
 		b.NewRule("long", Do(Drop))
 	}
 	send(t, c, b)
+}
+
+// TestKernelChangedWhileListed: if another process removes rules during a listing, the kernel reports this only at the
+// end of the dump. The listing then fails and does not return a part as the whole.
+func TestKernelChangedWhileListed(t *testing.T) {
+	c, other := dial(t), dial(t)
+	writeLongChain(t, c)
 	rules := 0
 	err := c.ask(t.Context(), getRule, dump, IPv4, []string{text(1, "ours"), text(2, "long")}, func([]byte) {
 		if rules++; rules == 1 {
@@ -36,14 +42,7 @@ func TestKernelChangedWhileListed(t *testing.T) {
 // TestKernelListAbandoned: if the context of a call ends during a listing, the next listing on the same Conn is complete.
 func TestKernelListAbandoned(t *testing.T) {
 	c := dial(t)
-	writeSamples(t, c)
-	const many = 5000
-	b := NewBatch(IPv4, "ours")
-	b.NewChain("long", nil)
-	for range many {
-		b.NewRule("long", Do(Drop))
-	}
-	send(t, c, b)
+	writeLongChain(t, c)
 	for range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := c.ask(ctx, getRule, dump, IPv4, []string{text(1, "ours"), text(2, "long")}, func([]byte) { cancel() })
