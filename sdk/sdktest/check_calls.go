@@ -20,25 +20,14 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// endedContext checks that a call whose context has already ended returns and does no harm.
-func endedContext(t *trial) {
-	a, b := t.twoScenarios()
-	t.serve(a)
-	ended, cancel := context.WithCancel(t.ctx)
-	cancel()
-	t.syncUntil(ended, b)
-	t.retry(b)
-	t.serves(b)
-}
-
-// contextEndsInSync checks that a long Sync stops when its context ends, and that the next
-// update, the same or another, repairs the state.
+// contextEndsInSync checks that a long Sync stops when its context ends, or has ended before, and
+// that the next update, the same or another, repairs the state.
 func contextEndsInSync(t *trial) {
 	_, b := t.twoScenarios()
 	big := t.manyServices(many)
 	t.serve(b)
 	const soon = 20 * time.Millisecond
-	for _, after := range []time.Duration{time.Millisecond, soon, 100 * time.Millisecond} {
+	for _, after := range []time.Duration{0, time.Millisecond, soon, 100 * time.Millisecond} {
 		t.during("cut off after %s", after)
 		ctx, cancel := context.WithTimeout(t.ctx, after)
 		t.syncUntil(ctx, big)

@@ -94,7 +94,7 @@ func cleanupLeavesNothing(t *trial) {
 	}
 	t.during("after Cleanup")
 	if names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{DryRun: true}); err != nil || len(names) > 0 {
-		t.fail(mismatch{"nothing left for a dry run to name", fmt.Sprintf("%q, %v", names, orNil(err))})
+		t.fail(mismatch{"nothing left for a dry run to name", fmt.Sprintf("%q, %v", names, err)})
 	}
 	gone := unserved(s)
 	t.need(ignoreLimitsOrNoTestbed(t.packets(gone)))
@@ -111,7 +111,7 @@ func cleanupOfNothing(t *trial) {
 	t.need(err)
 	names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{})
 	if err != nil || len(names) > 0 {
-		t.fail(mismatch{"nothing to clean up on a clean node", fmt.Sprintf("%q, %v", names, orNil(err))})
+		t.fail(mismatch{"nothing to clean up on a clean node", fmt.Sprintf("%q, %v", names, err)})
 	}
 }
 

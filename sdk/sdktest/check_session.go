@@ -78,7 +78,7 @@ func olderIsFenced(t *trial) {
 	t.need(err)
 	t.during("")
 	if _, err := t.sendUpdate(s.Update(0)); !errors.Is(err, wire.ErrFenced) {
-		t.fail(mismatch{"ErrFenced for an update of the session before", orNil(err).Error()})
+		t.fail(mismatch{"ErrFenced for an update of the session before", fmt.Sprint(err)})
 	}
 	t.need(t.configure())
 }
@@ -86,16 +86,8 @@ func olderIsFenced(t *trial) {
 // resyncs checks that an update which does not continue from the state gets ErrResync.
 func (t *trial) resyncs(u sdk.Update) {
 	if _, err := t.sendUpdate(u); !errors.Is(err, sdk.ErrResync) {
-		t.fail(mismatch{"ErrResync for an update that does not continue from the state", orNil(err).Error()})
+		t.fail(mismatch{"ErrResync for an update that does not continue from the state", fmt.Sprint(err)})
 	}
-}
-
-// orNil makes a nil error printable.
-func orNil(err error) error {
-	if err == nil {
-		return errors.New("no error")
-	}
-	return err
 }
 
 func gapResyncs(t *trial) {
@@ -132,23 +124,17 @@ func fullDropsStale(t *trial) {
 	t.serves(b)
 }
 
+// deltaTwice checks that a repeated delta is harmless, also if it deletes a Service that never was.
 func deltaTwice(t *trial) {
 	a, _ := t.twoScenarios()
 	empty := a
 	empty.Services = nil
 	t.serve(empty)
+	never := sdk.Name{Namespace: "ns1", Service: "never", Protocol: sdk.TCP, Family: sdk.IPv4}
 	for range 2 {
-		t.sync(sdk.Update{Set: a.Services})
+		t.sync(sdk.Update{Set: a.Services, Delete: []sdk.Name{never}})
 		t.serves(a)
 	}
-}
-
-func deleteOfNothing(t *trial) {
-	a, _ := t.twoScenarios()
-	t.serve(a)
-	never := sdk.Name{Namespace: "ns1", Service: "never", Protocol: sdk.TCP, Family: sdk.IPv4}
-	t.sync(sdk.Update{Delete: []sdk.Name{never}})
-	t.serves(a)
 }
 
 // steps is the length of the random walk.

@@ -181,7 +181,7 @@ var mistakes = []struct {
 	{"ignores deletes", "C03/random-walk", edits(func(_ *brokenRecorder, u *sdk.Update) { u.Delete = nil })},
 	{"fails a repeated Full", "C03/full-twice", errIf(func(b *brokenRecorder, u sdk.Update) bool { return u.Full && len(b.Services()) > 0 })},
 	{"fails a repeated delta", "C03/delta-twice", errIf(func(b *brokenRecorder, u sdk.Update) bool { return !u.Full && len(b.Services()) > 0 })},
-	{"fails the delete of an unknown Service", "C03/delete-of-nothing", errIf(func(_ *brokenRecorder, u sdk.Update) bool { return len(u.Delete) > 0 })},
+	{"fails the delete of an unknown Service", "C03/delta-twice", errIf(func(_ *brokenRecorder, u sdk.Update) bool { return len(u.Delete) > 0 })},
 	{"cuts connections, and deletes every flow", `C03/established-tcp-stays C07/draining-keeps-established C07/every-role-keeps-established
 		C07/every-role-keeps-established-by-node-port C09/udp-stays-with-the-others`, forget(true)},
 	{"fails an update for one bad Service", "C13/unknown-kind", errForOne},
@@ -285,7 +285,7 @@ var mistakes = []struct {
 			}
 		}
 	})},
-	{"ignores a context that has ended", "C11/ended-context", func(b *brokenRecorder) {
+	{"ignores a context that has ended", "C11/context-ends-in-sync", func(b *brokenRecorder) {
 		b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 			if ctx.Err() != nil {
 				stall(grace + time.Second)

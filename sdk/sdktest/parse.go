@@ -59,7 +59,6 @@ func Parse(name string, data []byte) (s Scenario, err error) {
 	if len(s.Packets) == 0 {
 		panic(lineError{at, "expected a section -- packets -- with one packet or more"})
 	}
-	s.Needs = needs(s.Services)
 	return s, nil
 }
 
@@ -281,18 +280,8 @@ func (b *block) add(l line) {
 	}
 	value := l.words[1]
 	switch l.words[0] {
-	case "cluster-ip":
-		b.frontend(l, sdk.ClusterIP, l.addrPort(value))
-	case "external-ip":
-		b.frontend(l, sdk.ExternalIP, l.addrPort(value))
-	case "load-balancer":
-		b.frontend(l, sdk.LoadBalancer, l.addrPort(value))
-	case "node-port":
-		if strings.Contains(value, ":") { // at a specific address
-			b.frontend(l, sdk.NodePort, l.addrPort(value))
-		} else {
-			b.frontend(l, sdk.NodePort, netip.AddrPortFrom(netip.Addr{}, l.port(value)))
-		}
+	case "cluster-ip", "node-port", "external-ip", "load-balancer":
+		b.frontend(l)
 	case "endpoint":
 		b.endpoint(l)
 	case "serving":
@@ -309,9 +298,17 @@ func (b *block) add(l line) {
 }
 
 // frontend adds a frontend with the policy and the source ranges in the words after its address:
-// "local", and "from" with ranges.
-func (b *block) frontend(l line, kind sdk.Kind, addr netip.AddrPort) {
-	f, rest := sdk.Frontend{Kind: kind, Addr: addr, Policy: sdk.Cluster}, l.words[2:]
+// "local", and "from" with ranges. A node port may have no address, for all addresses.
+func (b *block) frontend(l line) {
+	f, rest := sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster}, l.words[2:]
+	for f.Kind.String() != l.words[0] {
+		f.Kind++
+	}
+	if f.Kind == sdk.NodePort && !strings.Contains(l.words[1], ":") {
+		f.Addr = netip.AddrPortFrom(netip.Addr{}, l.port(l.words[1]))
+	} else {
+		f.Addr = l.addrPort(l.words[1])
+	}
 	if len(rest) > 0 && rest[0] == "local" {
 		f.Policy, rest = sdk.Local, rest[1:]
 	}

@@ -29,9 +29,6 @@ type Scenario struct {
 	// Manifests are Kubernetes objects in YAML from which a host on this node derives exactly
 	// Services. Nil if the scenario has none.
 	Manifests []byte
-
-	// Needs are the features that a dataplane must have to serve all Services.
-	Needs []sdk.Feature
 }
 
 // A Packet is the first packet of a connection, or the first datagram of a flow, with its
@@ -89,15 +86,11 @@ func (s Scenario) withOutcomes() Scenario {
 	return s
 }
 
-// Lacks returns the features that s needs and d does not claim.
+// Lacks returns the features that the Services need and d does not claim, in the order of sdk.Features.
 func (s Scenario) Lacks(d sdk.Description) []sdk.Feature {
-	return slices.DeleteFunc(slices.Clone(s.Needs), func(f sdk.Feature) bool { return slices.Contains(d.Features, f) })
-}
-
-// needs returns the features that any of services needs, in the order of sdk.Features.
-func needs(services []sdk.Service) []sdk.Feature {
 	return slices.DeleteFunc(slices.Clone(sdk.Features), func(f sdk.Feature) bool {
-		return !slices.ContainsFunc(services, func(s sdk.Service) bool { return slices.Contains(s.Needs(), f) })
+		needs := func(svc sdk.Service) bool { return slices.Contains(svc.Needs(), f) }
+		return slices.Contains(d.Features, f) || !slices.ContainsFunc(s.Services, needs)
 	})
 }
 

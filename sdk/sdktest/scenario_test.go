@@ -44,7 +44,7 @@ func TestScenariosAreWhole(t *testing.T) {
 func TestScenariosCover(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Scenarios() {
-		for _, f := range s.Needs {
+		for _, f := range s.Lacks(sdk.Description{}) {
 			seen[string(f)] = true
 		}
 		for _, p := range s.Packets {

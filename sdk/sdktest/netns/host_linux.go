@@ -342,16 +342,21 @@ func setUp(h *netlink.Handle, name string) error {
 
 // waitForLink waits until the kernel has noticed that a device's other end is up. Before that,
 // packets are lost.
-func waitForLink(h *netlink.Handle, name string) (netlink.Link, error) {
+func waitForLink(h *netlink.Handle, name string) (link netlink.Link, err error) {
+	err = wait(func() error {
+		if link, err = h.LinkByName(name); err == nil && link.Attrs().OperState != netlink.OperUp {
+			err = fmt.Errorf("%s is %s, and not up", name, link.Attrs().OperState)
+		}
+		return err
+	})
+	return link, err
+}
+
+// wait calls f until it returns nil, for up to 30 seconds.
+func wait(f func() error) error {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		link, err := h.LinkByName(name)
-		switch {
-		case err != nil:
-			return nil, err
-		case link.Attrs().OperState == netlink.OperUp:
-			return link, nil
-		case time.Now().After(end):
-			return nil, fmt.Errorf("%s is %s, and not up", name, link.Attrs().OperState)
+		if err := f(); err == nil || time.Now().After(end) {
+			return err
 		}
 	}
 }
@@ -380,15 +385,13 @@ func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
 // waitLocal waits until the kernel delivers packets for addr locally. For IPv6 this takes a
 // while after the address was added; until then the kernel forwards them.
 func waitLocal(h *netlink.Handle, addr netip.Addr) error {
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	return wait(func() error {
 		routes, err := h.RouteGet(addr.AsSlice())
-		switch {
-		case err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL:
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
 			return nil
-		case time.Now().After(end):
-			return fmt.Errorf("the kernel does not deliver packets locally: routes %v, error %v", routes, err)
 		}
-	}
+		return fmt.Errorf("the kernel does not deliver packets locally: routes %v, error %v", routes, err)
+	})
 }
 
 // fullPrefix returns addr as a prefix of full length.
