@@ -178,40 +178,6 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-func TestEndpointsAndUses(t *testing.T) {
-	s := sample()
-	if !slices.Equal(s.Endpoints(Cluster), s.Cluster) || !slices.Equal(s.Endpoints(Local), s.Local) {
-		t.Error("a policy uses the list of the other policy")
-	}
-	if !s.Uses(Cluster) || !s.Uses(Local) {
-		t.Error("a policy in use is not")
-	}
-	s.Frontends = s.Frontends[:1]
-	if s.Uses(Local) || (Service{}).Uses(Cluster) {
-		t.Error("a policy that no frontend has is in use")
-	}
-}
-
-func TestAllows(t *testing.T) {
-	f := Frontend{Sources: prefixes("10.0.0.0/8", "198.18.0.0/15")}
-	for addr, want := range map[string]bool{"10.1.2.3": true, "198.19.255.255": true, "198.20.0.0": false, "192.0.2.1": false} {
-		if f.Allows(netip.MustParseAddr(addr)) != want {
-			t.Errorf("%s: %t", addr, !want)
-		}
-	}
-	if !(Frontend{}).Allows(netip.MustParseAddr("192.0.2.1")) || !(Frontend{Sources: []netip.Prefix{}}).Allows(netip.MustParseAddr("::1")) {
-		t.Error("a frontend without ranges rejects a caller")
-	}
-}
-
-func TestExternal(t *testing.T) {
-	for kind, want := range map[Kind]bool{ClusterIP: false, NodePort: true, ExternalIP: true, LoadBalancer: true} {
-		if (Frontend{Kind: kind}).External() != want {
-			t.Errorf("%s: %t", kind, !want)
-		}
-	}
-}
-
 func TestFamilyOf(t *testing.T) {
 	for addr, want := range map[netip.Addr]Family{
 		netip.MustParseAddr("10.0.0.1"):        IPv4,

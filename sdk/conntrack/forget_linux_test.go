@@ -21,11 +21,7 @@ import (
 // TestKernelForget creates three flows in its own namespace: to an endpoint that is gone, to an
 // endpoint that serves, and to no Service.
 func TestKernelForget(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: it makes a network namespace")
-	}
 	ownNamespace(t)
-	run(t, "ip", "link", "set", "lo", "up")
 	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.1.0.1", "10.1.0.9", "198.51.100.1"} {
 		run(t, "ip", "address", "add", a+"/32", "dev", "lo")
 	}
@@ -59,11 +55,7 @@ func TestKernelForget(t *testing.T) {
 
 // TestKernelForgetEarly: of connections to a frontend only the unanswered one is deleted.
 func TestKernelForgetEarly(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: it makes a network namespace")
-	}
 	ownNamespace(t)
-	run(t, "ip", "link", "set", "lo", "up")
 	run(t, "ip", "address", "add", "10.0.0.1/32", "dev", "lo")
 	run(t, "iptables", "-A", "OUTPUT", "-m", "conntrack", "--ctstate", "NEW") // makes the kernel track connections
 	answered, err := net.Listen("tcp4", "10.0.0.1:80")
@@ -99,11 +91,7 @@ func TestKernelForgetEarly(t *testing.T) {
 // TestKernelForgetFailed: only TCP connections are deleted that were reset or never answered, and
 // whose replies come from a port without a socket.
 func TestKernelForgetFailed(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: it makes a network namespace")
-	}
 	ownNamespace(t)
-	run(t, "ip", "link", "set", "lo", "up")
 	listener := func(addr string) net.Listener {
 		l, err := net.Listen("tcp4", addr)
 		if err != nil {
@@ -161,9 +149,13 @@ func meet(t *testing.T, to string, l net.Listener, reset bool) {
 	}
 }
 
-// ownNamespace moves the test's thread into a new network namespace until it ends.
+// ownNamespace moves the test's thread into a new network namespace until it ends. It skips the test
+// without root.
 func ownNamespace(t *testing.T) {
 	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes a network namespace")
+	}
 	runtime.LockOSThread()
 	before, err := netns.Get()
 	if err != nil {
@@ -181,6 +173,7 @@ func ownNamespace(t *testing.T) {
 		_ = before.Close()
 		runtime.UnlockOSThread()
 	})
+	run(t, "ip", "link", "set", "lo", "up")
 }
 
 func run(t *testing.T, command ...string) {

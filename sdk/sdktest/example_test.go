@@ -3,15 +3,10 @@
 package sdktest_test
 
 import (
-	"context"
 	"fmt"
-	"regexp"
 
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
-
-var description = sdk.Description{Name: "example", Version: "1.2.0", Features: sdk.Features}
 
 // A scenario is text: Services, and where packets to them may go.
 func ExampleParse() {
@@ -36,24 +31,4 @@ ns1/web:http tcp
 	// Output:
 	// 10.180.0.9 to 172.30.0.41:80 is for the cluster-ip and goes to 10.180.0.1:8080 10.180.1.1:8080
 	// 192.0.2.7 to 192.0.2.10:30080 is for the node-port and goes to 10.180.0.1:8080
-}
-
-// One line of the contract, checked for a dataplane that is linked in.
-func ExampleCheck() {
-	subject := sdktest.InProcess(description, func() sdk.Dataplane {
-		return sdk.Whole(description, func(context.Context, sdk.State) error { return nil })
-	})
-	subject.Only = regexp.MustCompile("^C00/(description|first|new)").MatchString
-	report, err := sdktest.Check(context.Background(), subject, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, finding := range report.Findings {
-		fmt.Println(finding.Check, finding.Status)
-	}
-	// Output:
-	// C00/description pass
-	// C00/first-is-full pass
-	// C00/new-session-starts-over pass
 }

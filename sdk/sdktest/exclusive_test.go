@@ -4,7 +4,6 @@ package sdktest
 
 import (
 	"context"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -37,22 +36,5 @@ func TestExclusive(t *testing.T) {
 	}
 	if _, err := (Subject{Testbed: said{}}).exclusive(t.Context()); err != nil {
 		t.Errorf("another testbed than Loopback: %v", err)
-	}
-}
-
-// TestWildcard: a program that listens on all addresses of the machine, on a common port, does not
-// disturb the testbed.
-func TestWildcard(t *testing.T) {
-	l, err := net.Listen("tcp", ":8080")
-	if err == nil { // otherwise another process has it, which is as good
-		defer l.Close()
-	}
-	placed, _ := Loopback().Place(mustRead(t, "cluster-ip"))
-	stage, err := Loopback().Open(t.Context(), nil, placed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stage.Close(); err != nil {
-		t.Error(err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -168,15 +169,11 @@ func TestAttachSeesTheConnectionEnd(t *testing.T) {
 	}
 }
 
-// TestAttachToAnotherMajor checks that Hello compares the majors.
-func TestAttachToAnotherMajor(t *testing.T) {
-	address := "unix://" + filepath.Join(shortDir(t), "own", "s")
-	started(t, "listen-major-2", address, address)
-	target, err := At(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = Attach(soon(t), target)
+// TestAnotherMajor checks that Hello compares the majors.
+func TestAnotherMajor(t *testing.T) {
+	s := newServer(subjectDescription(), &subject{})
+	s.hello.Majors = []uint32{2}
+	_, err := callHello(soon(t), faking(t, func(g *grpc.Server) { s.register(g) }).conn)
 	want := "speaks [2] of the wire's majors, and this host [1]; try: a plugin built with an sdk of the host's version"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v; want %q", err, want)
@@ -197,16 +194,31 @@ func TestListenRefuses(t *testing.T) {
 	if err := os.WriteFile(own+"/file", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tests := []struct{ address, want string }{
-		{"unix://" + open + "/s", "has mode 0755"},
-		{"unix://" + own + "/s", "listens on"},
-		{"unix://" + own + "/file", "is no socket"},
-		{"tcp://1.2.3.4", "want unix:///absolute/path"},
-		{"unix://relative", "want unix:///absolute/path"},
-		{"unix:///" + strings.Repeat("x", 200), "a socket's may have 107"},
+	theirs := filepath.Join(shortDir(t), "theirs")
+	const nobody = 65534
+	if err := os.Mkdir(theirs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	chown := os.Chown(theirs, nobody, nobody) // needs root
+	tests := []struct {
+		address string
+		users   []uint32
+		want    string
+	}{
+		{"unix://" + open + "/s", nil, "has mode 0755"},
+		{"unix://" + own + "/s", nil, "listens on"},
+		{"unix://" + own + "/s", []uint32{nobody}, "try: chmod 0750"},
+		{"unix://" + own + "/file", nil, "is no socket"},
+		{"unix://" + theirs + "/s", nil, "belongs to user 65534"},
+		{"tcp://1.2.3.4", nil, "want unix:///absolute/path"},
+		{"unix://relative", nil, "want unix:///absolute/path"},
+		{"unix:///" + strings.Repeat("x", 200), nil, "a socket's may have 107"},
 	}
 	for _, test := range tests {
-		if l, err := (socket{address: test.address}).listen(); err == nil {
+		if strings.Contains(test.address, "theirs") && chown != nil {
+			continue
+		}
+		if l, err := (socket{address: test.address, users: test.users}).listen(); err == nil {
 			l.Close()
 			t.Errorf("listen on %s went well", test.address)
 		} else if !strings.Contains(err.Error(), test.want) {

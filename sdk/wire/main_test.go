@@ -5,7 +5,6 @@ package wire
 import (
 	"context"
 	"crypto/tls"
-	"log"
 	"net"
 	"os"
 	"os/exec"
@@ -37,17 +36,7 @@ var (
 )
 
 var parts = map[string]func(){
-	"serve":          func() { Serve(subjectDescription(), &subject{}) },
-	"listen-major-2": playListenerOfMajor2,
-}
-
-// playListenerOfMajor2 listens as a plugin of the next major.
-func playListenerOfMajor2() {
-	s := newServer(subjectDescription(), &subject{})
-	s.hello.Majors = []uint32{2}
-	if err := listenAndServe(s, socket{address: os.Args[1]}, os.Stderr); err != nil {
-		log.Fatal(err)
-	}
+	"serve": func() { Serve(subjectDescription(), &subject{}) },
 }
 
 // part returns a command that runs this binary in another part.

@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -114,37 +113,6 @@ func spokenTo(path string) bool {
 	defer conn.Close()
 	_, err = conn.Read(make([]byte, 1)) // a gRPC server speaks first
 	return err == nil
-}
-
-// TestAListenerChoosesItsFolder checks that folders of another user, and those with another mode, are refused.
-func TestAListenerChoosesItsFolder(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: to change the owner of a folder")
-	}
-	theirs := filepath.Join(shortDir(t), "theirs")
-	if err := errors.Join(os.Mkdir(theirs, 0o700), os.Chown(theirs, nobody, nobody)); err != nil {
-		t.Fatal(err)
-	}
-	closed := filepath.Join(shortDir(t), "closed")
-	if err := os.Mkdir(closed, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		dir   string
-		users []uint32
-		want  string
-	}{
-		{theirs, nil, "belongs to user 65534"},
-		{closed, []uint32{nobody}, "try: chmod 0750"},
-	} {
-		l, err := socket{address: "unix://" + test.dir + "/s", users: test.users}.listen()
-		if err == nil {
-			l.Close()
-		}
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("listen in %s: %v; want %q in it", test.dir, err, test.want)
-		}
-	}
 }
 
 // TestAListenerClosesItsFolder checks the modes of a new folder and of its socket.
