@@ -25,16 +25,6 @@ func TestStateApply(t *testing.T) {
 	}
 }
 
-// FuzzStateApply searches for a sequence that breaks a promise of State.
-func FuzzStateApply(f *testing.F) {
-	f.Add([]byte("set one, err, confirm, and set it again as it was: it must be named"))
-	f.Fuzz(func(t *testing.T, dice []byte) {
-		if err := walkBy(dice); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // A walk has a host, a dataplane with a State, and a kernel, which act at random.
 type walk struct {
 	dice   []byte

@@ -4,6 +4,7 @@ package conntrack
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -33,7 +34,10 @@ func TestStale(t *testing.T) {
 	tcp := udp("tcp", "10.0.0.5:53", "10.1.0.5:53")
 	tcp.Name.Protocol = sdk.TCP
 	services := []sdk.Service{udp("dns", "10.0.0.1:53", "10.1.0.1:53"), udp("idle", "10.0.0.6:53"), udp("new", "10.0.0.7:53", "10.1.0.7:53"), udp("gone", "10.0.0.7:53"), local, terminating, port, tcp}
-	served := Serving(sdk.IPv4, services, func(a netip.Addr) bool { return a == addr("192.0.2.10") })
+	takes := func(a netip.Addr) bool { return a == addr("192.0.2.10") }
+	served := Serving(sdk.IPv4, services, takes)
+	slices.Reverse(services) // their order does not matter
+	reversed := Serving(sdk.IPv4, services, takes)
 
 	for _, c := range []struct {
 		why   string
@@ -58,8 +62,9 @@ func TestStale(t *testing.T) {
 		{"a TCP Service has no UDP flows", "10.0.0.5:53", "10.1.0.9:53", false},
 		{"no Service has the address", "198.51.100.1:53", "198.51.100.1:53", false},
 	} {
-		if got := served.Stale(Flow{To: addrPort(c.to), Reply: addrPort(c.reply)}); got != c.stale {
-			t.Errorf("%s: %s by %s is stale: %t, want %t", c.why, c.to, c.reply, got, c.stale)
+		f := Flow{To: addrPort(c.to), Reply: addrPort(c.reply)}
+		if got := served.Stale(f); got != c.stale || got != reversed.Stale(f) {
+			t.Errorf("%s: %s by %s is stale: %t, want %t in any order", c.why, c.to, c.reply, got, c.stale)
 		}
 	}
 	if (Served{}).Stale(Flow{To: addrPort("10.0.0.1:53")}) {

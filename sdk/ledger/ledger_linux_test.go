@@ -86,6 +86,7 @@ func TestParameters(t *testing.T) {
 	for name, c := range map[string]struct{ before, steps, want string }{
 		"the last holder restores the value":       {"0", "a=1 a=1 b=1 -a -b -b", "1 1 1 1 0! 0"},
 		"another program's value stays":            {"0", "a=1 2 -a", "1 2 2"},
+		"another program's value is taken again":   {"0", "a=1 2 a=1 -a", "1 2 1 0!"},
 		"the value of the remaining holder":        {"60", "a=100 b=200 -b -a", "100 200 100 60!"},
 		"the value was right already":              {"1", "a=1 -a", "1 1"},
 		"a limit that was high enough":             {"262144", "a>=131072 -a", "262144 262144"},

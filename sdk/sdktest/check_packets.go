@@ -158,5 +158,8 @@ func addressNotOurs(t *trial) {
 	t.role(sdk.Active)
 	t.during("beside a Service at %s", other.Frontends[0].Addr)
 	t.serves(s)
+	other.Name = s.Services[0].Name // whose Service moves there, and is served as before
+	t.failsFor(sdk.Update{Set: []sdk.Service{other}}, other.Name)
+	t.serves(s)
 	t.fail(by(sdk.LimitOwnAddressesOnly))
 }

@@ -392,7 +392,7 @@ func forgetAtOthers(b *brokenRecorder) {
 
 func ownOnly(b *brokenRecorder) {
 	b.Fail = func(s sdk.Service) error {
-		if s.Name.Service == "elsewhere" {
+		if len(s.Frontends) > 0 && s.Frontends[0].Addr.Addr() == netip.MustParseAddr("172.30.9.9") {
 			return &sdk.Refusal{Field: "frontends", Why: "no interface has the address"}
 		}
 		return nil

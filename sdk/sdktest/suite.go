@@ -114,12 +114,11 @@ func (c check) find(ctx context.Context, s Subject) Finding {
 		return f
 	}
 	done, err := s.exclusive(ctx)
-	if err != nil {
-		f.conclude(err)
-		return f
+	if err == nil {
+		defer done()
+		err = c.try(ctx, s)
 	}
-	defer done()
-	f.conclude(c.try(ctx, s))
+	f.conclude(err)
 	return f
 }
 

@@ -220,10 +220,9 @@ func (g *Testbed) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 // load balancer.
 func (g *Testbed) Lead(addr netip.Addr, h *Host) error { return h.routeAddr(addr) }
 
-func (g *Testbed) host(name string, addr netip.Addr) (*Host, error) {
+func (g *Testbed) host(name string, addr netip.Addr) (h *Host, err error) {
 	h, ok := g.hosts[name]
 	if !ok {
-		var err error
 		if h, err = g.add(name); err != nil {
 			return nil, err
 		}
