@@ -158,8 +158,8 @@ func addressNotOurs(t *trial) {
 	t.role(sdk.Active)
 	t.during("beside a Service at %s", other.Frontends[0].Addr)
 	t.serves(s)
-	other.Name = s.Services[0].Name // whose Service moves there, and is served as before
-	t.failsFor(sdk.Update{Set: []sdk.Service{other}}, other.Name)
+	moved := sdk.Service{Name: s.Services[0].Name, Frontends: other.Frontends, Cluster: other.Cluster} // fails, and is served as before
+	t.failsFor(sdk.Update{Set: []sdk.Service{moved}, Delete: []sdk.Name{other.Name}}, moved.Name)
 	t.serves(s)
 	t.fail(by(sdk.LimitOwnAddressesOnly))
 }
