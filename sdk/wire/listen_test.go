@@ -90,6 +90,9 @@ func TestAttach(t *testing.T) {
 	if _, err := r.Sync(soon(t), full(1)); err != nil {
 		t.Error(err)
 	}
+	if answer, err := r.Preflight(soon(t), order{Refuse: true}.Options()); err != nil || !strings.Contains(string(answer), `"field": "options.refuse"`) {
+		t.Errorf("preflight, which runs the verb check: %s, %v", answer, err)
+	}
 	if r.Hello().PID != cmd.Process.Pid {
 		t.Errorf("the PID is %d; want %d", r.Hello().PID, cmd.Process.Pid)
 	}
