@@ -128,7 +128,7 @@ func readIPTables(ctx context.Context, family sdk.Family, backend iptables.Backe
 	}
 	r := oracle.IPTables(tables)
 	r.Of = tool.Prefix
-	r.Drops = func(h oracle.Hook) bool { return drops[iptables.ID(h)] }
+	r.Drops = drops
 	r.Remembers = true
 	r.Member = member
 	r.Mark = func(set, parts string, p oracle.Packet) ([2]uint32, error) { return marked(ctx, set, parts, p) }

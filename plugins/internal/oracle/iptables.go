@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
@@ -20,41 +21,22 @@ type Rules struct {
 	Member func(set, parts string, p Packet) (bool, error)
 	Mark   func(set, parts string, p Packet) ([2]uint32, error)
 
-	// Drops reports whether a built-in chain has the policy DROP. Nil means that none has.
-	Drops func(Hook) bool
+	Drops map[Hook]bool // built-in chains with the policy DROP
 
 	// Remembers says that the lists of the match recent may have the source: both outcomes of a rule that looks
 	// there are followed. Otherwise they are empty.
 	Remembers bool
 
-	tables  map[Hook][]string
-	words   func(rule string) ([]string, error)
-	clauses map[string]clause
-}
-
-// A Rule is an iptables rule without its chain that can be split into words.
-type Rule interface {
-	~string
-	Fields() ([]string, error)
+	tables  iptables.Tables
+	clauses map[iptables.Rule]clause
 }
 
 // A Hook is a built-in chain.
-type Hook struct{ Table, Chain string }
+type Hook = iptables.ID
 
 // IPTables returns Rules for the rules of tables.
-func IPTables[ID ~struct{ Table, Chain string }, R Rule](tables map[ID][]R) *Rules {
-	r := &Rules{
-		tables: make(map[Hook][]string, len(tables)), clauses: make(map[string]clause),
-		words: func(rule string) ([]string, error) { return R(rule).Fields() },
-	}
-	for id, rules := range tables {
-		all := make([]string, len(rules))
-		for i := range rules {
-			all[i] = string(rules[i])
-		}
-		r.tables[Hook(id)] = all
-	}
-	return r
+func IPTables(tables iptables.Tables) *Rules {
+	return &Rules{tables: tables, clauses: make(map[iptables.Rule]clause)}
 }
 
 // priorities are the priorities of the built-in chains: NF_IP_PRI_*.
@@ -78,7 +60,7 @@ func (r *Rules) Has(h Hook) bool {
 
 // Idle reports whether a built-in chain has no rules and accepts everything.
 func (r *Rules) Idle(h Hook) bool {
-	return len(r.tables[h]) == 0 && (r.Drops == nil || !r.Drops(h))
+	return len(r.tables[h]) == 0 && !r.Drops[h]
 }
 
 // Bases returns the built-in chains that are not idle, sorted.
@@ -98,20 +80,20 @@ func (r *Rules) Bases() (bases []Base) {
 // At follows p on all paths through a built-in chain. A packet that no rule decides is accepted.
 func (r *Rules) At(p Packet, at Hook) ([]Path, error) {
 	chains := func(name string) (rules []rule, exist bool) {
-		all, exist := r.tables[Hook{at.Table, name}]
+		all, exist := r.tables[Hook{Table: at.Table, Chain: name}]
 		for _, text := range all {
-			rules = append(rules, rule{text, func(w *way) (bool, *nftnl.Verdict, error) { return r.evaluate(w, text) }})
+			rules = append(rules, rule{string(text), func(w *way) (bool, *nftnl.Verdict, error) { return r.evaluate(w, text) }})
 		}
 		return rules, exist || name == at.Chain
 	}
 	var policy *Step
-	if r.Drops != nil && r.Drops(at) {
+	if r.Drops[at] {
 		policy = &Step{Hook: at.Chain, Table: at.Table, Chain: at.Chain, Rule: "policy DROP", Matched: true}
 	}
 	return way{at: at, chains: chains, rules: r}.all(p, policy)
 }
 
-func (r *Rules) evaluate(w *way, text string) (matched bool, v *nftnl.Verdict, err error) {
+func (r *Rules) evaluate(w *way, text iptables.Rule) (matched bool, v *nftnl.Verdict, err error) {
 	c, err := r.clause(text)
 	if err != nil {
 		return false, nil, err
@@ -123,11 +105,11 @@ func (r *Rules) evaluate(w *way, text string) (matched bool, v *nftnl.Verdict, e
 	return matched, v, w.failed
 }
 
-func (r *Rules) clause(rule string) (clause, error) {
+func (r *Rules) clause(rule iptables.Rule) (clause, error) {
 	if c, ok := r.clauses[rule]; ok {
 		return c, nil
 	}
-	words, err := r.words(rule)
+	words, err := rule.Fields()
 	if err != nil {
 		return clause{}, err
 	}
