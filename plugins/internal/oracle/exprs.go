@@ -18,7 +18,8 @@ func decides(e nftnl.Expr) bool {
 	case "cmp", "range", "bitwise", "byteorder", "limit", "quota", "counter", "log", "last", "dynset", "fib", "rt", "socket", "exthdr", "connlimit":
 		return false
 	case "meta":
-		return e.Has(3) && (e.Num(2) == metaMark || e.Num(2) == metaPriority) // it sets what a rule may look at
+		key := nftnl.MetaKey(e.Num(2))
+		return e.Has(3) && (key == nftnl.MetaMark || key == nftnl.MetaPriority) // it sets what a rule may look at
 	case "payload":
 		return e.Has(5)
 	case "ct":
@@ -88,13 +89,13 @@ func load(e nftnl.Expr, kind uint16, fact func(*way) ([]byte, error)) step {
 
 // meta returns a step that loads or sets a property of the packet.
 func meta(e nftnl.Expr) step {
-	key := e.Num(2)
+	key := nftnl.MetaKey(e.Num(2))
 	from, sets := e.Reg(3)
 	if !sets {
 		return load(e, 1, func(w *way) ([]byte, error) { return w.fact(key) })
 	}
 	return func(w *way) (bool, *nftnl.Verdict, error) {
-		into := map[uint64]*uint32{metaMark: &w.path.Mark, metaPriority: &w.priority}[key]
+		into := map[nftnl.MetaKey]*uint32{nftnl.MetaMark: &w.path.Mark, nftnl.MetaPriority: &w.priority}[key]
 		if into == nil {
 			return true, nil, nil // this does not change the path of the packet
 		}

@@ -58,17 +58,8 @@ func port(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 // protocols are the IP protocol numbers.
 var protocols = map[string]byte{"tcp": 6, "udp": 17, "sctp": 132}
 
-// Keys of meta: NFT_META_*.
-const (
-	metaPriority = 2
-	metaMark     = 3
-	metaIif      = 4
-	metaOif      = 5
-	metaIifName  = 6
-	metaOifName  = 7
-	metaNFProto  = 15
-	metaL4Proto  = 16
-)
+// metaOif is the key of the output interface's index: NFT_META_OIF.
+const metaOif nftnl.MetaKey = 5
 
 // device returns the index of an interface. If it is unknown, the result is an index that no rule uses.
 func (w *way) device(name string) []byte {
@@ -89,26 +80,26 @@ func ifname(name string) []byte {
 }
 
 // fact returns the value of a key of meta.
-func (w *way) fact(key uint64) ([]byte, error) {
+func (w *way) fact(key nftnl.MetaKey) ([]byte, error) {
 	switch key {
-	case metaMark:
+	case nftnl.MetaMark:
 		return word(w.path.Mark), nil
-	case metaPriority:
+	case nftnl.MetaPriority:
 		return word(w.priority), nil
-	case metaIif:
+	case nftnl.MetaIif:
 		return w.device(w.packet.In), nil
-	case metaIifName:
+	case nftnl.MetaIifName:
 		return ifname(w.packet.In), nil
 	case metaOif:
 		return w.device(w.packet.Out), nil
-	case metaOifName:
+	case nftnl.MetaOifName:
 		return ifname(w.packet.Out), nil
-	case metaNFProto:
+	case nftnl.MetaNFProto:
 		if w.to.Addr().Is4() {
 			return []byte{byte(nftnl.IPv4)}, nil
 		}
 		return []byte{byte(nftnl.IPv6)}, nil
-	case metaL4Proto:
+	case nftnl.MetaL4Proto:
 		return []byte{w.proto}, nil
 	}
 	return nil, fmt.Errorf("meta %d", key)

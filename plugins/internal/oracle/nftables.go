@@ -91,16 +91,12 @@ func NFTables(table Table) *TableRules {
 
 // At follows p on all paths through one base chain.
 func (t *TableRules) At(p Packet, chain string) ([]Path, error) {
-	proto, known := protocols[p.Protocol]
-	if !known {
-		return nil, fmt.Errorf("trace %s: the protocol is not supported", p)
-	}
 	var policy *Step
 	if t.table.Chains[chain].Drops {
 		policy = &Step{Chain: chain, Rule: "policy drop", Matched: true}
 	}
 	chains := func(name string) (rules []rule, exist bool) { rules, exist = t.chains[name]; return rules, exist }
-	paths, err := way{at: Hook{Chain: chain}, chains: chains, proto: proto}.all(p, policy)
+	paths, err := way{at: Hook{Chain: chain}, chains: chains, proto: protocols[p.Protocol]}.all(p, policy)
 	return Merge(paths), err
 }
 
