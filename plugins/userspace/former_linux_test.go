@@ -45,6 +45,8 @@ func TestKernelFailedClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNode(t, func(n node) {
+				n.serve(web) // loads conntrack
+				n.kernel.run("sysctl", "-q", "net.netfilter.nf_conntrack_tcp_timeout_close=600")
 				n.resets(podHere + ":9090")
 				n.serve(svc("web", "cluster-ip "+frontend, podHere+":9090"))
 				conn, err := n.dialFrom(outsider, port, frontend)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -73,4 +74,25 @@ func TestFlowsInRoles(t *testing.T) {
 			t.Errorf("%s: the flow has another endpoint", c.role)
 		}
 	}
+}
+
+// A client keeps its endpoint in a successor, which imports that before it has the Service.
+func TestAffinityMoves(t *testing.T) {
+	front, endpoints := at(1, 8000), ""
+	for n := range 9 { // many, so that another one would be found without affinity
+		endpoint(t, at(2+n, 8000), nil)
+		endpoints += " " + at(2+n, 8000)
+	}
+	web := svc("web", "cluster-ip "+front, endpoints)
+	web.Affinity = time.Hour
+	from, to := onStage(t, web), onStage(t)
+	kept, err := ask(front)
+	var all []sdk.AffinityEntry
+	exported := from.ExportAffinity(t.Context(), func(e sdk.AffinityEntry) error { all = append(all, e); return nil })
+	if err := errors.Join(err, exported, to.ImportAffinity(t.Context(), all)); err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	from.role(sdk.Draining)
+	to.set(web)
+	finds(t, front, kept)
 }
