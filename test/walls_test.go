@@ -69,7 +69,7 @@ var walls = []wall{
 
 	{"plugins", []string{"sdk", "sdk/...", "golang.org/x/sys", "github.com/vishvananda/netlink", "github.com/vishvananda/netns"},
 		"a dataplane never sees Kubernetes, the host, or another dataplane"},
-	{"plugins/internal", []string{"sdk", "sdk/...", "plugins/internal/...", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"},
+	{"plugins/internal", []string{"sdk", "sdk/...", "plugins/internal/...", "github.com/coreos/go-iptables", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"},
 		"what dataplanes share"},
 	{"plugins/iptables", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/iptables", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
 	{"plugins/ipvs", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/ipvs", "github.com/moby/ipvs", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},

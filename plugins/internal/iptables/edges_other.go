@@ -18,6 +18,8 @@ func (t Tool) runInto(context.Context, io.Writer, string, []byte, ...string) (st
 	return "", errors.ErrUnsupported
 }
 
+func (t Tool) check(ID, []string) (bool, error) { return false, errors.ErrUnsupported }
+
 func (t Tool) asksLegacy(string) error { return errors.ErrUnsupported }
 
 type entry struct {

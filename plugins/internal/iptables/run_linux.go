@@ -13,6 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	goiptables "github.com/coreos/go-iptables/iptables"
+
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // runInto runs a program of the tool, with stdin if that is not nil, and writes its output to stdout. While
@@ -131,4 +135,19 @@ func cpuTime(pid int) string {
 		return ""
 	}
 	return string(fields[11]) + " " + string(fields[12])
+}
+
+// check asks by go-iptables whether a chain has a rule. That runs a program which waits at most a second for
+// the lock, and only the exit codes 0 and 1 are an answer. Writes use a Script instead, and reading whole
+// tables uses Save: both are cancelled by their context, and writes hold the writer's lock.
+func (t Tool) check(id ID, words []string) (bool, error) {
+	protocol := goiptables.ProtocolIPv4
+	if t.Family == sdk.IPv6 {
+		protocol = goiptables.ProtocolIPv6
+	}
+	program, err := goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(t.Prefix), goiptables.Timeout(1))
+	if err != nil {
+		return false, err
+	}
+	return program.Exists(id.Table, id.Chain, words...)
 }

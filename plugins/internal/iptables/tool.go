@@ -4,6 +4,7 @@ package iptables
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +114,9 @@ func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
 	switch {
 	case t.Kernel != nil:
 		return t.Kernel.Save(ctx, tables...)
-	case t.Backend == NFT || len(tables) == 0:
+	case len(tables) == 0:
+		return t.save(ctx, nil)
+	case t.Backend == NFT && len(tables) > 1:
 		return t.save(ctx, tables)
 	}
 	all := make(Tables)
@@ -254,7 +257,7 @@ func (t Tool) recognize(ctx context.Context, tables Tables) error {
 func (t Tool) findListed(ctx context.Context, id ID, rule Rule) (Rule, error) {
 	for bit := range uint8(32) {
 		exact := Rule(strings.Replace(string(rule), "BIT", OneBit(bit), 1))
-		if there, err := t.exists(ctx, id, exact); there || err != nil {
+		if there, err := t.Exists(ctx, id, exact); there || err != nil {
 			return exact, err
 		}
 		if exact == rule {
@@ -264,22 +267,22 @@ func (t Tool) findListed(ctx context.Context, id ID, rule Rule) (Rule, error) {
 	return "", nil
 }
 
-// exists reports whether chain id has rule, as the program compares rules. Exit codes other than 0 and 1 are
+// Exists reports whether chain id has rule, as the program compares rules. Exit codes other than 0 and 1 are
 // errors.
-func (t Tool) exists(ctx context.Context, id ID, rule Rule) (bool, error) {
+func (t Tool) Exists(ctx context.Context, id ID, rule Rule) (bool, error) {
+	if t.Kernel != nil {
+		rules, _, err := t.List(ctx, id)
+		return slices.Contains(rules, rule), err
+	}
 	words, err := rule.Fields()
 	if err != nil {
 		return false, err
 	}
-	_, stderr, err := t.run(ctx, t.Prefix, nil, append([]string{"-w", lockWait, "-t", id.Table, "-C", id.Chain}, words...)...)
-	var exit interface{ ExitCode() int }
-	switch {
-	case err == nil:
-		return true, nil
-	case ctx.Err() == nil && errors.As(err, &exit) && exit.ExitCode() == 1:
-		return false, nil
+	there, err := t.check(id, words)
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		return false, fmt.Errorf("%s -t %s -C %s %s: %w", t.Prefix, id.Table, id.Chain, rule, err)
 	}
-	return false, fmt.Errorf("%s -t %s -C %s %s: %w", t.Prefix, id.Table, id.Chain, rule, withStderr(err, stderr))
+	return there, nil
 }
 
 // Policy returns the policy of a built-in chain, "ACCEPT" or "DROP", and "" for a chain without one.
