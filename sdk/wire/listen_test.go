@@ -202,7 +202,7 @@ func TestListenRefuses(t *testing.T) {
 	if err := os.Mkdir(theirs, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	chown := os.Chown(theirs, nobody, nobody) // needs root
+	isRoot := os.Chown(theirs, nobody, nobody) == nil && os.Getuid() != nobody
 	tests := []struct {
 		address string
 		users   []uint32
@@ -218,7 +218,7 @@ func TestListenRefuses(t *testing.T) {
 		{"unix:///" + strings.Repeat("x", 200), nil, "a socket's may have 107"},
 	}
 	for _, test := range tests {
-		if strings.Contains(test.address, "theirs") && chown != nil {
+		if strings.Contains(test.address, "theirs") && !isRoot {
 			continue
 		}
 		if l, err := (socket{address: test.address, users: test.users}).listen(); err == nil {
