@@ -5,7 +5,6 @@ package track
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -35,10 +34,6 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 	}
 	if c.fullSent {
 		c.full = false
-		maps.DeleteFunc(c.failed, func(name sdk.Name, _ failure) bool {
-			_, owed := c.owed[name]
-			return !owed // the Full no longer contains this Service
-		})
 	}
 	c.endFlight(rev, failed)
 	triggers := c.triggersSent

@@ -3,6 +3,7 @@
 package track
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -201,6 +202,10 @@ func (c *Cursor) fullUpdate() sdk.Update {
 			c.owed[name] = debt{since: since, sent: true, rev: u.To, value: value}
 		}
 	}
+	maps.DeleteFunc(c.failed, func(name sdk.Name, _ failure) bool {
+		_, sent := c.owed[name]
+		return !sent // likewise, also if its value is the one that failed
+	})
 	c.completeUpdate(&u, c.t.node)
 	return u
 }

@@ -155,6 +155,16 @@ func TestFullForgets(t *testing.T) {
 	tracker.SetService(newService("web", "172.30.0.1"))
 	c.Ack(u.To, nil)
 	want(t, "back before the Full is confirmed", nextUpdate(c), setBoth)
+
+	c.Resync()
+	u, _ = c.Next()
+	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
+	tracker.DeleteService("ns1", "web")
+	c.Resync()
+	u, _ = c.Next()
+	tracker.SetService(newService("web", "172.30.0.1"))
+	c.Ack(u.To, nil)
+	want(t, "failed, and back before the Full is confirmed", nextUpdate(c), setBoth)
 }
 
 // A failed Service is sent again after Retry or a change; a refused one only after a change.
