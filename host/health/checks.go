@@ -19,10 +19,16 @@ import (
 // checkBindings returns the addresses of the healthCheckNodePorts: there a load balancer asks whether
 // this node has endpoints for a Service whose traffic must not leave the node.
 func (s *Server) checkBindings() (list []binding) {
-	checks := make(map[uint16]track.HealthCheck)
-	for _, c := range s.settings.Tracker.HealthChecks() {
+	node, all := s.settings.Tracker.Node(), s.settings.Tracker.HealthChecks()
+	checks := make(map[uint16]track.HealthCheck, len(all))
+	if len(all) > 0 {
+		if machine, err := s.machine(); err == nil { // after an error, as when descriptors are used up, nothing is closed
+			s.addrs = nodePortAddrs(node, machine)
+		}
+	}
+	for _, c := range all {
 		checks[c.Port] = c
-		for _, addr := range nodePortAddrs(s.settings.Tracker.Node()) {
+		for _, addr := range s.addrs {
 			if c.Ports.Of(sdk.FamilyOf(addr)) > 0 {
 				list = append(list, binding{
 					network: "tcp" + strings.TrimPrefix(sdk.FamilyOf(addr).String(), "ipv"), addr: netip.AddrPortFrom(addr, c.Port).String(), what: fmt.Sprintf("healthCheckNodePort %d of %s", c.Port, c.Key),
@@ -37,14 +43,40 @@ func (s *Server) checkBindings() (list []binding) {
 	return list
 }
 
-// nodePortAddrs returns the addresses of this machine that accept node ports, or the unspecified address of a family
+// ipvsDevice has addresses of Services in mode ipvs, which are not addresses of the node.
+const ipvsDevice = "kube-ipvs0"
+
+// machineAddrs returns the addresses of this machine.
+func machineAddrs() (list []netip.Addr, err error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	ofServices := make(map[string]int) // how often: another device may have the same address
+	if device, err := net.InterfaceByName(ipvsDevice); err == nil {
+		addrs, err := device.Addrs()
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range addrs {
+			ofServices[a.String()]++
+		}
+	}
+	for _, a := range all {
+		if ofServices[a.String()] > 0 {
+			ofServices[a.String()]--
+		} else if p, err := netip.ParsePrefix(a.String()); err == nil {
+			list = append(list, p.Addr())
+		}
+	}
+	return list, nil
+}
+
+// nodePortAddrs returns the addresses of the machine that accept node ports, or the unspecified address of a family
 // in which all do. The kernel has no addresses of a family that it lacks.
-func nodePortAddrs(node sdk.Node) (list []netip.Addr) {
-	machine, _ := net.InterfaceAddrs() // after an error the next call, in a second, may succeed
-	for _, a := range machine {
-		p, err := netip.ParsePrefix(a.String())
-		addr := p.Addr()
-		if err != nil || addr.Is6() && addr.IsLinkLocalUnicast() || !node.TakesNodePorts(addr) {
+func nodePortAddrs(node sdk.Node, machine []netip.Addr) (list []netip.Addr) {
+	for _, addr := range machine {
+		if addr.Is6() && addr.IsLinkLocalUnicast() || !node.TakesNodePorts(addr) {
 			continue
 		}
 		every := netip.IPv4Unspecified()

@@ -3,10 +3,12 @@
 package health
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -191,5 +193,76 @@ func TestCheckAtEveryAddress(t *testing.T) {
 			}
 		}
 		other.Close()
+	}
+}
+
+// TestAddressesOfChecks: the addresses of the machine are read once for all checks, and nothing is closed while they
+// cannot be read.
+func TestAddressesOfChecks(t *testing.T) {
+	b := newHarness()
+	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("127.0.0.0/8")})
+	b.checkBindings()
+	read, failure := 0, error(nil)
+	b.machine = func() ([]netip.Addr, error) {
+		read++
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("10.0.0.5")}, failure
+	}
+	b.checkBindings()
+	if read > 0 {
+		t.Errorf("read %d times without a check", read)
+	}
+	for i := range 3 {
+		svc := service(fmt.Sprint("web", i), 31000+int32(i))
+		svc.Spec.ClusterIP = fmt.Sprintf("10.96.0.%d", i+1)
+		b.tracker.SetService(svc)
+	}
+	for i, failure2 := range []error{nil, errors.New("too many open files")} {
+		failure = failure2
+		if n := len(b.checkBindings()); n != 3 || read != i+1 {
+			t.Errorf("%v: %d bindings of 3 checks, after %d reads", failure, n, read)
+		}
+	}
+}
+
+// TestNodePortAddrs checks the addresses at which checks are served.
+func TestNodePortAddrs(t *testing.T) {
+	var machine []netip.Addr
+	for _, text := range strings.Fields("127.0.0.1 ::1 10.0.0.5 10.0.1.5 fd00::5 fe80::1") {
+		machine = append(machine, netip.MustParseAddr(text))
+	}
+	for _, test := range []struct {
+		ranges []netip.Prefix
+		want   string
+	}{
+		{nil, "[]"},
+		{prefixes("0.0.0.0/0", "::/0"), "[0.0.0.0 ::]"},
+		{prefixes("0.0.0.0/0"), "[0.0.0.0]"},
+		{prefixes("10.0.0.0/24"), "[10.0.0.5]"},
+		{prefixes("10.0.0.0/24", "::/0"), "[:: 10.0.0.5]"},
+		{prefixes("fe80::/10", "fd00::/8"), "[fd00::5]"},
+		{prefixes("192.0.2.0/24"), "[]"},
+	} {
+		if got := fmt.Sprint(nodePortAddrs(sdk.Node{NodePorts: test.ranges}, machine)); got != test.want {
+			t.Errorf("%v: %s, want %s", test.ranges, got, test.want)
+		}
+	}
+}
+
+// TestCheckAtAddressOfProbes: a check is not served at the address of a setting, which answers something else.
+func TestCheckAtAddressOfProbes(t *testing.T) {
+	b := newHarness()
+	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("0.0.0.0/0")})
+	port := free(t)
+	b.tracker.SetService(service("web", port))
+	own := binding{addr: fmt.Sprintf("0.0.0.0:%d", port), what: "healthzBindAddress", handler: b.probes()}
+	defer b.bind(nil)
+	for range 2 {
+		b.bind(append([]binding{own}, b.checkBindings()...))
+		if got := fmt.Sprint(b.Unbound()); !strings.Contains(got, "ns1/web: listen") {
+			t.Errorf("unbound: %s", got)
+		}
+		if got := fetch("http://" + own.addr + "/livez"); !strings.HasPrefix(got, "200") {
+			t.Errorf("the probes answer %s", got)
+		}
 	}
 }

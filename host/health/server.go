@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -96,6 +97,8 @@ type Server struct {
 	settings Settings
 	metrics  *metrics
 	servers  map[string]*http.Server // by address; used by bind only
+	machine  func() ([]netip.Addr, error)
+	addrs    []netip.Addr // that accept node ports; used by checkBindings only
 	started  time.Time
 
 	observing sync.Mutex // serializes observe
@@ -116,7 +119,7 @@ func New(s Settings) *Server {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	server := &Server{settings: s, started: s.Now(), servers: make(map[string]*http.Server)}
+	server := &Server{settings: s, started: s.Now(), servers: make(map[string]*http.Server), machine: machineAddrs}
 	server.observed, server.open = server.started, server.started
 	server.SetPeriods(s.MinGap, s.Period)
 	server.metrics = newMetrics(server)
@@ -261,8 +264,14 @@ func (s *Server) bind(wanted []binding) error {
 	s.closeExcept(wanted)
 	var unbound []string
 	failed := make(map[string]bool) // Services
+	taken := make(map[string]bool)  // addresses of bindings before
 	for _, b := range wanted {
-		if b.addr == "" || s.servers[b.addr] != nil || failed[b.object] {
+		if b.addr == "" || failed[b.object] {
+			continue
+		}
+		isOther := taken[b.addr]
+		taken[b.addr] = true
+		if s.servers[b.addr] != nil && !isOther {
 			continue
 		}
 		l, err := net.Listen(cmp.Or(b.network, "tcp"), b.addr)
@@ -288,8 +297,12 @@ func (s *Server) bind(wanted []binding) error {
 
 // closeExcept closes the listeners that are not in wanted.
 func (s *Server) closeExcept(wanted []binding) {
+	stays := make(map[string]bool, len(wanted))
+	for _, b := range wanted {
+		stays[b.addr] = true
+	}
 	for addr, server := range s.servers {
-		if !slices.ContainsFunc(wanted, func(b binding) bool { return b.addr == addr }) {
+		if !stays[addr] {
 			server.Close()
 			delete(s.servers, addr)
 		}
