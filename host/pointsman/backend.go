@@ -190,7 +190,7 @@ func warnings(s admin.Status, o observations) []admin.Warning {
 	warnIf(s.Config.Stale != "", configStale, "pointsman config validate "+s.Config.Path, "the config file has been invalid since %s, and the host keeps its settings: %s", o.staleSince.Format(time.RFC3339), s.Config.Stale)
 	warnIf(len(s.Config.Pending) > 0, configPending, "restart the host", "settings in the config file that need a restart of the host: %s", phrase.List(s.Config.Pending))
 	for _, why := range o.unbound {
-		warnIf(true, notAnswering, "ss -ltnp", "the host cannot bind an address, and retries every 5 s: %s", why)
+		warnIf(true, notAnswering, "ss -ltnp", "the host cannot bind an address, and retries every second: %s", why)
 	}
 	warnIf(o.unwritten != "", notWritten, "df -h "+o.stateDir, "the host cannot write its state, and retries every second: %s", o.unwritten)
 	warnIf(len(o.nodeAddrs) > 0, nodeAsExternal, "pointsman config show --running", "%s", phrase.Some(o.nodeAddrs))

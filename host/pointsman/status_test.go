@@ -87,7 +87,7 @@ func TestWarnings(t *testing.T) {
 		},
 			want: "W010 the swap to ipvs is not finished: clear: no space"},
 		{name: "a port is taken", change: func(*admin.Status) {}, observations: observations{unbound: []string{"healthzBindAddress: in use"}},
-			want: "W012 the host cannot bind an address, and retries every 5 s: healthzBindAddress: in use"},
+			want: "W012 the host cannot bind an address, and retries every second: healthzBindAddress: in use"},
 		{name: "an external IP is the node's", change: func(*admin.Status) {}, observations: observations{nodeAddrs: []string{"Service ns/web: external IP 192.0.2.10 is this node's own"}},
 			want: "W020 Service ns/web: external IP 192.0.2.10 is this node's own"},
 		{name: "left behind", change: func(s *admin.Status) { s.Dataplane.State = "refused" }, observations: observations{unattended: []string{"iptables: jump to KUBE-SERVICES and 3 more"}},
