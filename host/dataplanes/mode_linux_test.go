@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -256,6 +257,24 @@ func TestSurvey(t *testing.T) {
 	set.state.Facts.Refused = &plane.Refusal{Mode: "acme"}
 	if found := set.Unattended(); len(found) != 2 || !strings.Contains(found[1], "kept: they are removed once the swap to acme succeeds") {
 		t.Errorf("after a failed swap: %q", found)
+	}
+}
+
+// TestPluginDir: the directory of a launched plugin is removed with its dataplane. That of a plugin at an address is not
+// the host's: in a pod it is a volume of the plugin's container.
+func TestPluginDir(t *testing.T) {
+	for _, address := range []string{"", "unix:///run/acme.sock"} {
+		p := idle("acme")
+		p.plugin.Address = address
+		set := newSet(Settings{Begun: &config.Host{StateDir: t.TempDir()}}, idle("iptables"), p)
+		dir := plane.PluginDir(set.Begun.StateDir, "acme")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		set.end(task{Step: plane.Step{Do: plane.Stop, On: p.id}, on: p}, plane.Outcome{})
+		if _, err := os.Stat(dir); (err == nil) != (address != "") {
+			t.Errorf("address %q: %v", address, err)
+		}
 	}
 }
 

@@ -378,7 +378,7 @@ func (r *reconciler) end(b task, o plane.Outcome) {
 	if _, there := r.state.Instance(b.On); !there { // it was stopped or cleaned up
 		delete(r.planes, b.On)
 		b.on.closeBinary()
-		if f := r.state.Facts; b.on.name != f.Served && !slices.Contains(f.Left, b.on.name) {
+		if f := r.state.Facts; b.on.plugin.Address == "" && b.on.name != f.Served && !slices.Contains(f.Left, b.on.name) {
 			_ = os.RemoveAll(plane.PluginDir(r.Begun.StateDir, b.on.name)) // if it stays, the next host cleans up once more
 		}
 	}
