@@ -36,10 +36,17 @@ func TestHealthChecks(t *testing.T) {
 
 	tracker.SetService(newService("old", "172.30.0.2", healthCheck(31000), balancer("203.0.113.2"), created(1)))
 	want(t, "an older Service has the port", checks(tracker), "ns1/old on 31000: 0")
+	tracker.SetService(newService("other", "172.30.0.3"))
+	if n := len(tracker.checked); n != 2 {
+		t.Errorf("HealthChecks reads %d Services, want the 2 with such a port", n)
+	}
 	tracker.DeleteService("ns1", "old")
 	want(t, "it is deleted", checks(tracker), "ns1/web on 31000: 1")
 	tracker.SetService(newService("web", "172.30.0.1", balancer("203.0.113.1"), created(2)))
 	want(t, "without the port", checks(tracker), "")
+	if n := len(tracker.checked); n > 0 {
+		t.Errorf("at the end HealthChecks reads %d Services", n)
+	}
 }
 
 // TestLacks counts each Service once for each kind of traffic.

@@ -46,6 +46,9 @@ func (t *Tracker) refreshService(svc *service) {
 	t.owners.release(svc, touched)
 	t.buildPorts(svc)
 	t.owners.claim(svc, touched)
+	if delete(t.checked, svc); len(svc.ports) > 0 && svc.spec.HealthPort != 0 {
+		t.checked[svc] = true
+	}
 	for _, p := range before {
 		if !slices.ContainsFunc(svc.ports, func(q port) bool { return q.name == p.name }) {
 			t.setValue(p.name, nil)
@@ -187,7 +190,7 @@ type HealthCheck struct {
 func (t *Tracker) HealthChecks() (list []HealthCheck) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, svc := range t.services {
+	for svc := range t.checked {
 		port := t.owners.healthPort(svc)
 		if port == 0 || !t.synced {
 			continue

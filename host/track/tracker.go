@@ -39,6 +39,7 @@ type Tracker struct {
 	slices   map[Key]*slice
 	values   map[sdk.Name]*sdk.Service // desired state; values are replaced, never modified
 	owners   owners
+	checked  map[*service]bool     // Services with a healthCheckNodePort
 	others   map[netip.Addr]string // addresses of other Nodes; nil if not known
 	changes  Changes
 	cursors  []*Cursor
@@ -81,6 +82,7 @@ func New(report func(Notice)) *Tracker {
 		slices:   make(map[Key]*slice),
 		values:   make(map[sdk.Name]*sdk.Service),
 		owners:   make(owners),
+		checked:  make(map[*service]bool),
 		now:      time.Now,
 	}
 }
