@@ -138,9 +138,9 @@ func (s *Server) Collect(out chan<- prometheus.Metric) {
 	dropped := make(map[string]uint64) // by all dataplanes, so that it does not change when traffic moves to another one and back
 	for i, p := range s.settings.Dataplanes() {
 		emitDataplane(e, p, i == 0)
-		troubled := s.settings.Tracker.Troubled()
-		if i > 0 {
-			troubled = nil // the problems of Services count once
+		var troubled []track.ServiceStatus // the problems of Services count once
+		if i == 0 {
+			troubled = s.settings.Tracker.Troubled()
 		}
 		emitUnserved(e, p, troubled)
 		for reason, n := range p.Dropped {
