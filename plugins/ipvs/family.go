@@ -263,8 +263,8 @@ func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	f := p.family
 	f.objects.writeRules = f.writeRules
 	failed, err := p.objects.Apply(ctx)
-	if err != nil {
-		return nil, err
+	if err != nil || len(failed) > 0 {
+		return failed, err // objects are missing; the frame makes another plan without the refused Services
 	}
 	if p.lead {
 		f.rules.SetJumps(allJumps(), allJumps())
@@ -287,7 +287,7 @@ func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	if f.role == sdk.Active {
 		f.kubeProxyRules, f.kubeProxySets = nil, nil
 	}
-	return failed, nil
+	return nil, nil
 }
 
 // Forget deletes the conntrack entries of UDP flows to these Services whose endpoint no longer serves.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // Adding an endpoint takes one request for each virtual server, one more if the endpoint may be a client of its own
@@ -217,4 +218,91 @@ func TestAddressesOfNodePorts(t *testing.T) {
 			t.Errorf("in %s node ports are served at %q, want %q", role, at, want)
 		}
 	}
+}
+
+// refuseServer makes the kernel refuse the virtual server at addr, and calls check before it accepts another one.
+func (l *instance) refuseServer(addr netip.Addr, check func(request string)) {
+	l.fake.mu.Lock()
+	defer l.fake.mu.Unlock()
+	l.fake.refuse = func(request string) error {
+		switch {
+		case !strings.HasPrefix(request, "server "):
+		case strings.Contains(request, " "+addr.String()+":"):
+			return syscall.EINVAL
+		default:
+			check(request)
+		}
+		return nil
+	}
+}
+
+// If the kernel refuses a Service in a batch, new connections are led here only when the later batches are written, too.
+func TestLeadsConnectionsAfterAllBatches(t *testing.T) {
+	s := many(4)
+	l := newInstance(t)
+	l.role(sdk.Active)
+	l.exclusively(func() { l.plugin.session.families[0].Batch = 1 })
+	l.refuseServer(s.Services[0].Frontends[0].Addr.Addr(), func(request string) {
+		for _, j := range activeJumps() {
+			if slices.Contains(l.fake.tables[sdk.IPv4][j.At], j.Rule) {
+				t.Errorf("%s leads connections here before the request %q", j.At, request)
+			}
+		}
+	})
+	(&fakeTestbed{fake: l.fake}).Place(s)
+	if failed, err := l.trySync(s.Update(0)); err != nil || len(failed) != 1 {
+		t.Errorf("failed: %v, %v", failed, err)
+	}
+	for _, svc := range s.Services[1:] {
+		l.checkServing(serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: svc.Frontends[0].Addr}, ends(svc)...)
+	}
+	for _, j := range activeJumps() {
+		if !slices.Contains(l.fake.tables[sdk.IPv4][j.At], j.Rule) {
+			t.Errorf("%s does not lead connections here", j.At)
+		}
+	}
+}
+
+// ends returns the addresses of a Service's endpoints, sorted.
+func ends(svc sdk.Service) (all []netip.AddrPort) {
+	for _, e := range svc.Cluster {
+		all = append(all, e.Addr)
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return all
+}
+
+// If the kernel refuses in a repair what served a Service before, everything else is repaired: other Services, rules, and
+// entries that another program has added.
+func TestRepairsOthersThanTheRefused(t *testing.T) {
+	s := many(4)
+	l := start(t, s)
+	l.exclusively(func() {
+		l.refuseServer(s.Services[0].Frontends[0].Addr.Addr(), func(string) {})
+		l.fake.mu.Lock()
+		clear(l.fake.services)
+		l.fake.sets["PM-CLUSTER-IP"].entries["172.30.9.9,tcp:80"] = ""
+		l.fake.tables[sdk.IPv4][nat("PREROUTING")] = nil
+		l.fake.mu.Unlock()
+		l.compareRules()
+	})
+	eventually.True(t, "all others are repaired", func() bool {
+		l.fake.mu.Lock()
+		defer l.fake.mu.Unlock()
+		for _, svc := range s.Services[1:] {
+			at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: svc.Frontends[0].Addr}
+			if server := l.fake.services[at]; server == nil || !slices.Equal(server.serving(), ends(svc)) {
+				return false
+			}
+		}
+		_, strange := l.fake.sets["PM-CLUSTER-IP"].entries["172.30.9.9,tcp:80"]
+		return !strange && slices.Contains(l.fake.tables[sdk.IPv4][nat("PREROUTING")], activeJumps()[0].Rule)
+	})
+	l.exclusively(func() { l.fake.refuse = nil })
+	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: s.Services[0].Frontends[0].Addr}
+	eventually.True(t, "the refused Service is repaired when the kernel accepts it", func() bool {
+		l.fake.mu.Lock()
+		defer l.fake.mu.Unlock()
+		return l.fake.services[at] != nil && slices.Equal(l.fake.services[at].serving(), ends(s.Services[0]))
+	})
 }

@@ -3,6 +3,7 @@
 package frame
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -145,7 +146,8 @@ func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) 
 	}
 }
 
-// restore reads the parts that may be lost, and writes what differs.
+// restore reads the parts that may be lost, and writes what differs. If the kernel refuses Services,
+// it writes all others, and the state counts as unknown, so that the next check tries again.
 func (d *Dataplane[P]) restore(ctx context.Context, f *family[P], found Finding) ([]string, error) {
 	if !f.known {
 		found.Lost = All
@@ -163,10 +165,27 @@ func (d *Dataplane[P]) restore(ctx context.Context, f *family[P], found Finding)
 	if plan == nil {
 		return nil, err
 	}
-	if err == nil && len(failed) > 0 {
-		f.known, err = false, failed[0].Err
+	steps, wanted := plan.Steps(), make(map[sdk.Name]P)
+	var why error
+	for err == nil && len(failed) > 0 { // without the refused Services, the next plan writes all that is left
+		served := make(map[sdk.Name]P, len(failed))
+		for _, b := range failed {
+			if _, again := wanted[b.Name]; again {
+				err = b.Err
+				break
+			}
+			wanted[b.Name], served[b.Name], why = f.Desired()[b.Name], f.Installed()[b.Name], b.Err
+		}
+		if err == nil {
+			f.SetDesired(served)
+			_, failed, err = d.apply(ctx, f)
+		}
 	}
-	return plan.Steps(), err
+	if len(wanted) > 0 {
+		f.SetDesired(wanted)
+		f.known, err = false, cmp.Or(err, why)
+	}
+	return steps, err
 }
 
 // writeDue writes what is due although nothing was lost. UDP flows may have no serving endpoint
