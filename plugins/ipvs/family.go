@@ -138,7 +138,7 @@ func (f *family) Node(n sdk.Node) error {
 		f.setAddresses(addrs)
 		f.addrsChanged = false
 	}
-	if t := f.session.options.timeouts(); t != (timeouts{}) && f.node.family == sdk.IPv4 { // both families have the same
+	if t := f.session.options.timeouts(); t != (timeouts{}) && f == f.session.families[0] { // both families have the same
 		if err := f.kernel.SetTimeouts(t); err != nil {
 			return err
 		}

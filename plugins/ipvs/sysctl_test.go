@@ -3,11 +3,13 @@
 package ipvs
 
 import (
+	"context"
 	"net/netip"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -49,6 +51,34 @@ func (l *instance) parameters(want map[string]string) {
 		if err != nil || strings.TrimSpace(string(have)) != value {
 			l.Errorf("%s is %q, %v, want %s", name, have, err, value)
 		}
+	}
+}
+
+// The timeouts are set once for both families, also on a node where only IPv6 has programs.
+func TestSetsTimeoutsOnce(t *testing.T) {
+	for _, usable := range [][]sdk.Family{families, {sdk.IPv6}} {
+		f := newFake(t)
+		l := &instance{T: t, fake: f, machine: f.edges(), dir: t.TempDir(), options: `{"udpTimeout": "10s"}`}
+		l.machine.rules = func(context.Context, string, func(string)) (tools []iptables.Tool, err error) {
+			for _, of := range usable {
+				tools = append(tools, f.tool(of))
+			}
+			return tools, nil
+		}
+		l.begin()
+		if _, err := l.trySync(many(1).Update(0)); err != nil {
+			t.Error(err)
+		}
+		n := 0
+		for _, request := range f.counted() {
+			if strings.HasPrefix(request, "timeouts ") {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("with %v the timeouts were set %d times", usable, n)
+		}
+		l.end()
 	}
 }
 
