@@ -13,9 +13,9 @@ import (
 // This file detects drift: changes that another program made to our objects.
 
 // Foreign detects removed or added objects at little cost: it asks for one virtual server, and for the number
-// of members of each set. Every auditEvery it compares all destinations. unsure is set if the kernel does not
+// of members of each set. Every auditEvery it compares all destinations and members. unsure is set if the kernel does not
 // answer.
-func (o *objects) Foreign(context.Context) (why string, unsure bool) {
+func (o *objects) Foreign(ctx context.Context) (why string, unsure bool) {
 	const drifted = "virtual servers or set members differ from what was written"
 	for s := range o.servers() {
 		if there, err := o.kernel.Exists(s.at); err != nil {
@@ -36,18 +36,19 @@ func (o *objects) Foreign(context.Context) (why string, unsure bool) {
 	if !isDue(&o.auditedAt, auditEvery) {
 		return "", false
 	}
-	same, err := o.audit()
+	same, err := o.audit(ctx)
 	switch {
 	case err != nil:
 		return err.Error(), true
 	case !same:
-		return "an audit found destinations that differ from what was written", false
+		return "an audit found destinations or set members that differ from what was written", false
 	}
 	return "", false
 }
 
-// audit reports whether the destinations of all virtual servers are as they were written.
-func (f *family) audit() (same bool, err error) {
+// audit reports whether the destinations of all virtual servers, and the members of the sets, are as they were written.
+// Foreign counts the members, so it is enough that each of them exists.
+func (f *family) audit(ctx context.Context) (same bool, err error) {
 	loads, err := f.kernel.Table()
 	if err != nil {
 		return false, err
@@ -58,7 +59,18 @@ func (f *family) audit() (same bool, err error) {
 			return false, nil
 		}
 	}
-	return true, nil
+	sets, err := f.kernel.Sets(ctx)
+	if err != nil {
+		return false, err
+	}
+	members, same := sets[f.node.family].entries, true
+	f.EachInstalled(func(k key, v value) {
+		if k.kind == ofEntry {
+			n, there := members[k.entry]
+			same = same && there && (n == v.note || f.Kind(k).Counted) // a counted one belongs to no Service
+		}
+	})
+	return same, nil
 }
 
 // Probe reports what another program removed or added, as far as that is cheap to find, and what is due in this

@@ -139,12 +139,12 @@ func TestFindsAddressesWithoutAnEvent(t *testing.T) {
 	})
 }
 
-// An audit finds destinations that another program has changed.
-func TestAuditsFindChangedDestinations(t *testing.T) {
+// An audit finds destinations and set members that another program has changed.
+func TestAuditsFindChanges(t *testing.T) {
 	s := needMarks(20)
 	l := start(t, s)
 	same := func() bool {
-		now, err := l.plugin.session.families[0].audit()
+		now, err := l.plugin.session.families[0].audit(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,5 +179,20 @@ func TestAuditsFindChangedDestinations(t *testing.T) {
 				}
 			}
 		})
+	}
+	members := l.fake.sets["PM-CLUSTER-IP"].entries
+	for _, strange := range []string{"172.30.0.1,tcp:80", "172.30.9.9,tcp:80"} { // another comment, and another member
+		l.exclusively(func() {
+			before := maps.Clone(members)
+			delete(members, "172.30.0.1,tcp:80")
+			if members[strange] = " comment \"ns/other\""; same() {
+				t.Errorf("no audit found that the members are %v", members)
+			}
+			clear(members)
+			maps.Copy(members, before)
+		})
+	}
+	if !same() {
+		t.Error("an audit found a difference although nothing was changed")
 	}
 }
