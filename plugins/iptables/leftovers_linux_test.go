@@ -91,6 +91,16 @@ func TestKernelCleansUpAfterOlderKubeProxies(t *testing.T) {
 		if counting() {
 			k.Error("Cleanup left nfacct accounts")
 		}
+		k.flush()
+		clean = k.everything()
+		k.restore("*filter\n" + strings.Replace(older["filter"], ":KUBE-PROXY-CANARY - [0:0]\n", "", 1) + "COMMIT\n") // no other chain of the table is ours
+		if err := os.WriteFile(sysctl.RouteLocalnet, []byte("1"), 0o644); err != nil {
+			k.Fatal(err)
+		}
+		gone, err = New(k.dir).Cleanup(k.Context(), sdk.Leftovers{KubeProxy: true})
+		if now := k.everything(); err != nil || now != clean {
+			k.Errorf("Cleanup left\n%s\nand before kube-proxy there was\n%s\nCleanup removed\n%s\n%v", now, clean, strings.Join(gone, "\n"), err)
+		}
 	})
 }
 

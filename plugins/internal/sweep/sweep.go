@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -27,7 +28,7 @@ type Rules struct {
 	Tables []string
 
 	// Leftovers returns the block that removes the rules from a table, and descriptions of what stays. found
-	// has the chains of all Tables that have one of Ours.
+	// has the chains of all Tables that have one of Ours or, with Leftovers.KubeProxy, any of Kubernetes.
 	Leftovers func(table string, found iptables.Tables) (removed iptables.Block, kept []string)
 }
 
@@ -76,7 +77,10 @@ func (r Rules) Elsewhere(ctx context.Context, tools []iptables.Tool, env frame.E
 
 // each is All for one family and backend.
 func (r Rules) each(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
-	found, err := tool.SaveIf(ctx, r.Ours, r.Tables...) // a table without a chain of ours has no rule that leads to one
+	mine := func(id iptables.ID) bool { // a table without such a chain has no rule that leads to one
+		return r.Ours(id) || l.KubeProxy && strings.HasPrefix(id.Chain, "KUBE-")
+	}
+	found, err := tool.SaveIf(ctx, mine, r.Tables...)
 	if err != nil {
 		return nil, err
 	}
