@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestNamedTests looks for every test that the Makefile or .ci/rota names: go test says nothing about a name without a
+// TestNamedTests looks for every test that the suites and CONTRIBUTING.md name: go test says nothing about a name without a
 // test.
 func TestNamedTests(t *testing.T) {
 	var names []string
@@ -26,11 +26,13 @@ func TestNamedTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"../Makefile", "../.ci/rota"} {
-		for _, m := range regexp.MustCompile(`\b(Test\w*)\(([\w|]+)\)`).FindAllStringSubmatch(read(t, file), -1) {
-			for name := range strings.SplitSeq(m[2], "|") {
-				if !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, m[1]+name) }) {
-					t.Errorf("%s names %s, and there is no such test", file, m[1]+name)
+	pattern := regexp.MustCompile(`\^(Test\w*)(?:\(([\w|]+)\))?(\$?)`)
+	for _, file := range []string{"../Makefile", "../.ci/rota", "../CONTRIBUTING.md", "uml/suite"} {
+		for _, m := range pattern.FindAllStringSubmatch(read(t, file), -1) {
+			for end := range strings.SplitSeq(m[2], "|") {
+				name := m[1] + end
+				if !slices.ContainsFunc(names, func(n string) bool { return n == name || m[3] == "" && strings.HasPrefix(n, name) }) {
+					t.Errorf("%s names %s, and there is no such test", file, name)
 				}
 			}
 		}
