@@ -138,7 +138,7 @@ e2e: test-stories test-beside ## run the whole system with a real API server, in
 .PHONY: test-stories test-beside
 test-stories: peers bin/helm ## run every dataplane that this kernel supports with a real API server (root)
 	$(needs_root)
-	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m -skip '^TestKernel' ./test/beside
+	POINTSMAN_E2E=1 POINTSMAN_BESIDE=iptables-nft,iptables-legacy,nftables,userspace $(GOTEST) -p 1 -count=1 -timeout 30m -skip '^TestKernel' ./test/beside
 
 test-beside: peers ## run the same objects with each dataplane and the real kube-proxy, and compare (root)
 	$(needs_root)
