@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -43,9 +44,11 @@ type listener struct {
 }
 
 func newDataplane() sdk.Dataplane {
-	r := &relay{listeners: make(map[netip.AddrPort]*listener)}
+	r := newRelay()
 	return sdk.WholeOf(description, sdk.Parts{Serve: r.serve, List: r.list, Report: r.report})
 }
+
+func newRelay() *relay { return &relay{listeners: make(map[netip.AddrPort]*listener)} }
 
 // serve opens and closes listeners until they are those of the Services, which are none in roles
 // other than Active. It opens before it closes, so that an address which moves from one Service to
@@ -60,15 +63,13 @@ func (r *relay) serve(ctx context.Context, _ sdk.Setup, state sdk.State) error {
 		if err := ctx.Err(); err != nil {
 			return err // the host sends everything again
 		}
+		if err := r.listen(svc); err != nil {
+			failed, kept[name] = append(failed, sdk.Failure{Name: name, Err: err}), true
+			continue
+		}
 		for _, f := range svc.Frontends {
-			if len(svc.Cluster) == 0 {
+			if wanted[f.Addr] = len(svc.Cluster) > 0; !wanted[f.Addr] {
 				r.refuses = append(r.refuses, sdk.Served{Name: name, Frontend: f})
-				continue
-			}
-			wanted[f.Addr] = true
-			if err := r.listen(name, f, svc.Cluster); err != nil {
-				failed, kept[name] = append(failed, sdk.Failure{Name: name, Err: err}), true
-				break
 			}
 		}
 	}
@@ -79,16 +80,11 @@ func (r *relay) serve(ctx context.Context, _ sdk.Setup, state sdk.State) error {
 	return nil
 }
 
-// listen opens the listener of a frontend, or changes the endpoints of the one that there is. It
-// opens a socket with SO_REUSEPORT, so that another process can listen too, such as the one to swap
-// to.
-func (r *relay) listen(name sdk.Name, f sdk.Frontend, endpoints []sdk.Endpoint) error {
-	served := &sdk.Served{Name: name, Frontend: f}
-	for _, ep := range endpoints {
-		served.Endpoints = append(served.Endpoints, ep.Addr)
-	}
-	if l, there := r.listeners[f.Addr]; there {
-		l.served.Store(served)
+// listen opens the listeners that a Service with endpoints lacks, and changes the endpoints of the
+// others. After an error nothing has changed. It opens sockets with SO_REUSEPORT, so that another
+// process can listen too, such as the one to swap to.
+func (r *relay) listen(svc sdk.Service) error {
+	if len(svc.Cluster) == 0 {
 		return nil
 	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -96,14 +92,32 @@ func (r *relay) listen(name sdk.Name, f sdk.Frontend, endpoints []sdk.Endpoint) 
 		control := raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, reusePort, 1) })
 		return errors.Join(control, err)
 	}}
-	socket, err := config.Listen(context.Background(), name.Network(), f.Addr.String())
-	if err != nil {
-		return err
+	served := sdk.Served{Name: svc.Name}
+	for _, ep := range svc.Cluster {
+		served.Endpoints = append(served.Endpoints, ep.Addr)
 	}
-	l := &listener{socket: socket.(*net.TCPListener), done: make(chan struct{})}
-	l.served.Store(served)
-	r.listeners[f.Addr] = l
-	go r.accept(l) // ends with close
+	opened := make(map[netip.AddrPort]*listener)
+	for _, f := range svc.Frontends {
+		if r.listeners[f.Addr] != nil {
+			continue
+		}
+		socket, err := config.Listen(context.Background(), svc.Name.Network(), f.Addr.String())
+		if err != nil {
+			for _, l := range opened {
+				_ = l.socket.Close()
+			}
+			return err
+		}
+		opened[f.Addr] = &listener{socket: socket.(*net.TCPListener), done: make(chan struct{})}
+	}
+	maps.Copy(r.listeners, opened)
+	for _, f := range svc.Frontends {
+		served.Frontend = f
+		r.listeners[f.Addr].served.Store(new(served))
+	}
+	for _, l := range opened {
+		go r.accept(l) // ends with close
+	}
 	return nil
 }
 
