@@ -70,18 +70,34 @@ type Parts struct {
 	List func(context.Context) ([]Served, error)
 
 	// Report is that of Reporter, for example to count the connections that a host waits for
-	// while draining.
+	// while draining. If nil, the Dataplane is not a Reporter.
 	Report func() Report
 }
 
 // WholeOf is like Whole, with optional functions.
 func WholeOf(description Description, p Parts) Dataplane {
 	w := newWhole(description, p)
-	if p.List == nil {
-		return w
+	switch {
+	case p.List != nil && p.Report != nil:
+		return struct {
+			listed
+			Reporter
+		}{listed{w}, reporting(p.Report)}
+	case p.List != nil:
+		return listed{w}
+	case p.Report != nil:
+		return struct {
+			*whole
+			Reporter
+		}{w, reporting(p.Report)}
 	}
-	return listed{w}
+	return w
 }
+
+// reporting is Parts.Report as a Reporter.
+type reporting func() Report
+
+func (r reporting) Report() Report { return r() }
 
 func newWhole(description Description, p Parts) *whole {
 	w := &whole{description: description, parts: p, role: Active}
@@ -212,13 +228,6 @@ func checkOwnAddress(addr netip.Addr) error {
 		return fmt.Errorf("this node does not have the address %s: %w; try: ip address add %s dev lo", addr, err, addr)
 	}
 	return conn.Close()
-}
-
-func (w *whole) Report() Report {
-	if w.parts.Report == nil {
-		return Report{}
-	}
-	return w.parts.Report()
 }
 
 func (w *whole) Cleanup(ctx context.Context, l Leftovers) ([]string, error) {

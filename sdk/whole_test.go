@@ -266,8 +266,11 @@ func TestWholeOf(t *testing.T) {
 	}
 	w := &witness{}
 	dp := WholeOf(Description{Name: "test"}, parts)
-	if _, is := dp.(Inspector); is || dp.(Reporter).Report().Flows != 0 {
-		t.Error("it has no List and no Report, and has Inspect or reports flows")
+	for _, p := range []Parts{parts, {Serve: parts.Serve, List: func(context.Context) ([]Served, error) { return nil, nil }}} {
+		_, inspects := WholeOf(Description{}, p).(Inspector)
+		if _, reports := WholeOf(Description{}, p).(Reporter); reports || inspects != (p.List != nil) { // the suite wants flows of a Reporter
+			t.Errorf("with List: %t and without Report, it inspects: %t, and reports: %t", p.List != nil, inspects, reports)
+		}
 	}
 	if got := w.do(t, dp, `configure "wrong"`); got != "refuses options.x" {
 		t.Errorf("wrong options: %q", got)
