@@ -195,7 +195,7 @@ func (n *node) swapped() {
 	if now, _, err := n.plugin(); err != nil || now == before {
 		n.Errorf("after the swap, process %d serves; want another one than %d: %v", now, before, err)
 	}
-	if err := traffic.Say(long); err != nil {
+	if err := errors.Join(long.SetDeadline(time.Now().Add(limit)), traffic.Say(long)); err != nil {
 		n.Errorf("while the old process drains: %v", err)
 	}
 	n.calls.reset()
