@@ -85,6 +85,7 @@ func (n *node) needsLaunchedPlugins() {
 func (n *node) update(round int) {
 	n.Helper()
 	n.write("services/more.yaml", storm(round))
+	n.until("the change is known", func() error { return n.knowsAddr(fmt.Sprintf("172.30.2.%d", round%200+1)) })
 	n.waitForSync()
 }
 
