@@ -10,6 +10,19 @@ import (
 	"testing"
 )
 
+// TestKernelForwardDrop has a node that forwards only because of the rules that the swap removes. The host itself may not
+// read rules.
+func TestKernelForwardDrop(t *testing.T) {
+	n := newApart(t, "iptables")
+	n.start()
+	n.iptables("-P", "FORWARD", "DROP")
+	defer n.iptables("-P", "FORWARD", "ACCEPT")
+	n.expectRefused("userspace", "the policy of FORWARD is DROP")
+	n.iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
+	defer n.iptables("-D", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
+	n.swapTo("userspace")
+}
+
 // TestKernelForwardDropWithoutTools has a node that forwards nothing, and no program to change that: a mode that needs
 // forwarding is refused without --force, and reported while it serves.
 func TestKernelForwardDropWithoutTools(t *testing.T) {
