@@ -94,9 +94,7 @@ func WholeOf(description Description, p Parts) Dataplane {
 	return w
 }
 
-// reporting is Parts.Report as a Reporter.
-type reporting func() Report
-
+type reporting func() Report       // Parts.Report as a Reporter
 func (r reporting) Report() Report { return r() }
 
 func newWhole(description Description, p Parts) *whole {

@@ -44,11 +44,10 @@ type listener struct {
 }
 
 func newDataplane() sdk.Dataplane {
-	r := newRelay()
-	return sdk.WholeOf(description, sdk.Parts{Serve: r.serve, List: r.list, Report: r.report})
+	r := &relay{listeners: make(map[netip.AddrPort]*listener)}
+	report := func() sdk.Report { return sdk.Report{Flows: int(r.open.Load())} } // a host waits for them while draining
+	return sdk.WholeOf(description, sdk.Parts{Serve: r.serve, List: r.list, Report: report})
 }
-
-func newRelay() *relay { return &relay{listeners: make(map[netip.AddrPort]*listener)} }
 
 // serve opens and closes listeners until they are those of the Services, which are none in roles
 // other than Active. It opens before it closes, so that an address which moves from one Service to
@@ -146,9 +145,6 @@ func (r *relay) list(context.Context) (all []sdk.Served, err error) {
 	}
 	return append(all, r.refuses...), nil
 }
-
-// report returns the number of open connections, for which a host waits while draining.
-func (r *relay) report() sdk.Report { return sdk.Report{Flows: int(r.open.Load())} }
 
 // accept relays connections, until some time after the listener's deadline.
 func (r *relay) accept(l *listener) {

@@ -32,7 +32,7 @@ func TestFailedServiceStays(t *testing.T) {
 		}
 		return sdk.State{Services: map[sdk.Name]sdk.Service{name: svc}}
 	}
-	r := newRelay()
+	r := &relay{listeners: make(map[netip.AddrPort]*listener)}
 	defer r.serve(t.Context(), sdk.Setup{}, sdk.State{})
 	if err := r.serve(t.Context(), sdk.Setup{}, service("127.0.0.101", "127.0.0.2")); err != nil {
 		t.Fatal(err)
