@@ -113,8 +113,8 @@ test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite
 
 .PHONY: test-ipvs-stories
-test-ipvs-stories: peers ## run the stories of a cluster in mode ipvs, under a kernel that has IPVS
-	@GO="$(GO)" IPVS_GUESTS=1 IPVS_TESTS='^TestStories$$' test/uml/suite
+test-ipvs-stories: peers ## run the stories of a cluster in mode ipvs, and compare it with kube-proxy, under a kernel that has IPVS
+	@GO="$(GO)" IPVS_GUESTS=1 IPVS_TESTS='^Test(Stories|KernelIPVSBeside)$$' test/uml/suite
 
 .PHONY: uml-modules
 uml-modules: ## build the nf_tables modules that user-mode Linux lacks (two minutes, once)

@@ -51,7 +51,7 @@ type nfTable struct {
 }
 
 // compareEvery is the minimum interval between two readings of all elements because another program may have changed
-// some. They take at most a hundredth of the time.
+// some. They take at most a twentieth of the time.
 const compareEvery = 3 * time.Second
 
 // An observed is the content of a table as it was read.
@@ -245,7 +245,7 @@ func (k *nfTable) List(ctx context.Context) (map[entryKey]entryValue, error) {
 		return nil, err
 	}
 	k.have, k.batches = o, k.commits.Load()
-	k.suspect, k.compareAt = false, time.Now().Add(max(compareEvery, 100*time.Since(began)))
+	k.suspect, k.compareAt = false, time.Now().Add(max(compareEvery, 20*time.Since(began)))
 	return entries, nil
 }
 
