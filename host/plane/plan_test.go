@@ -143,3 +143,14 @@ func TestLoss(t *testing.T) {
 		}
 	}
 }
+
+// TestLostProcess: rules serve without their process, unless they lead to it.
+func TestLostProcess(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		s := State{Have: []Instance{{ID: 1, Up: true, Served: true, DiesWithProcess: dies}}}
+		s.Lost(1, Loss{}, time.Now())
+		if i, _ := s.Instance(1); i.Up || i.Served == dies {
+			t.Errorf("it dies with its process: %t; after that it is %+v", dies, i)
+		}
+	}
+}

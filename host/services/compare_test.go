@@ -39,6 +39,7 @@ func TestCompare(t *testing.T) {
 	}{
 		{"as desired", []sdk.Served{served(s.Frontends[0], "10.0.0.2:80 10.0.0.1:80"), served(s.Frontends[1], "10.0.0.1:80")}, []string{"", ""}},
 		{"nothing", nil, []string{"it is missing", "it is missing"}},
+		{"another policy", []sdk.Served{served(s.Frontends[0], "10.0.0.2:80 10.0.0.1:80"), served(at("192.0.2.2:80", sdk.Cluster), "10.0.0.1:80")}, []string{"", "it is missing"}},
 		{"other endpoints", []sdk.Served{served(s.Frontends[0], "10.0.0.1:80"), served(s.Frontends[1], "")},
 			[]string{"expected: 10.0.0.1:80, 10.0.0.2:80", "expected: 10.0.0.1:80"}},
 		{"a superfluous frontend", []sdk.Served{served(s.Frontends[0], "10.0.0.1:80 10.0.0.2:80"), served(s.Frontends[1], "10.0.0.1:80"), served(at("192.0.2.3:80", sdk.Cluster), "10.0.0.1:80")},
