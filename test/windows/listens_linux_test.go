@@ -42,7 +42,7 @@ func (n *node) listens() {
 		}
 	}
 	n.write("listens.yaml", strings.Replace(settings, "userspace: {", `userspace: {address: "unix:///run/plugin.sock", `, 1))
-	if out, exit := n.run("pointsman", "config", "validate", "--file-only", windowsPath(n.path("listens.yaml"))); exit == 0 || !strings.Contains(out, `want a pipe such as \\.\pipe\acme`) {
+	if out, exit := n.run("pointsman", "config", "validate", "--file-only", windowsPath(n.path("listens.yaml"))); exit == 0 || !strings.Contains(out, `on Windows a pipe such as \\.\pipe\acme`) {
 		n.Errorf("a unix socket in the config: exit %d\n%s", exit, out)
 	}
 }

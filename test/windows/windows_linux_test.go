@@ -131,7 +131,7 @@ func (n *node) withoutHost() {
 	if err := json.Unmarshal([]byte(out), &d); err != nil || exit != 0 || d.Name != "userspace" {
 		n.Fatalf("describe: exit %d, %v\n%s", exit, err, out)
 	}
-	if out, exit := n.run("pointsman", "config", "defaults"); exit != 0 || !strings.Contains(out, `adminSocket: '\\.\pipe\pointsman'`) || !strings.Contains(out, `\Pointsman\state'`) {
+	if out, exit := n.run("pointsman", "config", "defaults"); exit != 0 || !strings.Contains(out, `adminSocket: "\\\\.\\pipe\\pointsman"`) || !strings.Contains(out, `\\Pointsman\\state"`) {
 		n.Errorf("the defaults are not those of Windows: exit %d\n%s", exit, out)
 	}
 	example, err := filepath.Abs("../../configs/windows.yaml")
