@@ -235,7 +235,7 @@ func (set *Set) surveyIfDue(ctx context.Context, now, next time.Time) time.Time 
 }
 
 // Unattended returns, by mode, the rules in the kernel that nothing updates: those that serve while the current mode does
-// not, and those that no swap removes.
+// not, and those that may be left of modes which no swap removes.
 func (set *Set) Unattended() []string {
 	if found := set.unattended.Load(); found != nil {
 		return *found
@@ -248,9 +248,9 @@ func (set *Set) Unattended() []string {
 		switch refused := set.state.Facts.Refused; {
 		case set.instance(func(i plane.Instance) bool { return i.Mode == mode }) != nil || !there:
 		case !waits:
-			all = append(all, mode+": its plugin is not installed")
+			all = append(all, mode+" may have some, and its plugin is not installed")
 		case refused != nil:
-			all = append(all, mode+": they are removed once the swap to "+refused.Mode+" succeeds, or pointsman mode reset gives it up")
+			all = append(all, mode+" may have some, which are removed once the swap to "+refused.Mode+" succeeds, or pointsman mode reset gives it up")
 		}
 	}
 	return all

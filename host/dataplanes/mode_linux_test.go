@@ -251,11 +251,11 @@ func TestSurvey(t *testing.T) {
 	}
 	set.state.Facts.Left, set.state.Have = []string{"gone", "soon", "ends", "kept"}, []plane.Instance{{Mode: "ends"}}
 	set.startable["gone"], set.startable["ends"], set.startable["kept"] = false, true, true
-	if found := set.Unattended(); !slices.Equal(found, []string{"gone: its plugin is not installed"}) {
+	if found := set.Unattended(); !slices.Equal(found, []string{"gone may have some, and its plugin is not installed"}) {
 		t.Errorf("beside modes that are being removed: %q", found)
 	}
 	set.state.Facts.Refused = &plane.Refusal{Mode: "acme"}
-	if found := set.Unattended(); len(found) != 2 || !strings.Contains(found[1], "kept: they are removed once the swap to acme succeeds") {
+	if found := set.Unattended(); len(found) != 2 || !strings.Contains(found[1], "kept may have some, which are removed once the swap to acme succeeds") {
 		t.Errorf("after a failed swap: %q", found)
 	}
 }

@@ -183,7 +183,7 @@ func warnings(s admin.Status, o observations) []admin.Warning {
 	warnIf(l.Error != "" && !isOver, swapFailed, "pointsman mode show", "the swap to %s failed: %s%s", l.To, l.Error, l.Retried(time.Now()))
 	warnIf(l.Left != "", swapUnfinished, "pointsman cleanup --dry-run", "the swap to %s is not finished: %s", l.To, l.Left)
 	for _, rules := range o.unattended {
-		warnIf(true, notUpdated, "pointsman mode show", "the kernel has rules that nothing updates: %s", rules)
+		warnIf(true, notUpdated, "pointsman mode show", "rules in the kernel that nothing updates: %s", rules)
 	}
 	warnIf(s.Sync.Error != "", lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update failed, and the host retries: %s", s.Sync.Error)
 	warnIf(len(s.Unserved) > 0, notAllServed, "pointsman status -o yaml", "not served as specified: %s", byReason(s.Unserved))

@@ -91,7 +91,7 @@ func TestWarnings(t *testing.T) {
 		{name: "an external IP is the node's", change: func(*admin.Status) {}, observations: observations{nodeAddrs: []string{"Service ns/web: external IP 192.0.2.10 is this node's own"}},
 			want: "W020 Service ns/web: external IP 192.0.2.10 is this node's own"},
 		{name: "left behind", change: func(s *admin.Status) { s.Dataplane.State = "refused" }, observations: observations{unattended: []string{"iptables: jump to KUBE-SERVICES and 3 more"}},
-			want: "W018 the kernel has rules that nothing updates: iptables: jump to KUBE-SERVICES and 3 more"},
+			want: "W018 rules in the kernel that nothing updates: iptables: jump to KUBE-SERVICES and 3 more"},
 		{name: "away", change: func(*admin.Status) {}, observations: observations{sourceFault: "listing Nodes: refused"}, want: "W008 the source delivers no changes: listing Nodes: refused"},
 	} {
 		s := well()

@@ -92,7 +92,7 @@ func (q Queries) unknownService(key track.Key) error {
 	return &admin.Error{Code: http.StatusNotFound, What: "no Service " + key.String(), Try: "pointsman service list"}
 }
 
-// service returns s with the state of each port in the dataplane.
+// portsOf returns s with the state of each port in the dataplane.
 func portsOf(s track.ServiceStatus, p Dataplane) admin.Service {
 	ports := []admin.Port{}
 	for _, port := range s.Ports {
