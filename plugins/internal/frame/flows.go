@@ -136,30 +136,49 @@ func (d *Dataplane[P]) touchedUDP(of sdk.Family, touched map[sdk.Name]bool) (ser
 // earlyEvery is the minimum interval between two lists of connections for forgetEarly.
 const earlyEvery = 5 * time.Second
 
-// An early says when forgetEarly runs next.
+// An early says which Services forgetEarly looks at next, and when.
 type early struct {
-	owed bool // a Service has a new frontend
+	owed map[sdk.Name]bool // Services with a new TCP frontend
 	due  time.Time
 }
 
-// noteAdded records whether an update adds TCP frontends.
-func (d *Dataplane[P]) noteAdded(c sdk.Changes) {
-	adds := func(c sdk.Change) bool {
-		return c.After != nil && c.Name.Protocol == sdk.TCP && slices.ContainsFunc(c.After.Frontends, func(f sdk.Frontend) bool {
-			return c.Before == nil || !slices.ContainsFunc(c.Before.Frontends, func(b sdk.Frontend) bool { return b.Addr == f.Addr })
-		})
+// noteAdded records which Services have a new TCP frontend after an update. After a Full it is unknown which frontends
+// were served before, so these are all that it touched.
+func (d *Dataplane[P]) noteAdded(c sdk.Changes, touched map[sdk.Name]bool) {
+	if d.early.owed == nil {
+		d.early.owed = make(map[sdk.Name]bool)
 	}
-	d.early.owed = d.early.owed || c.Full || slices.ContainsFunc(c.Services, adds)
+	if c.Full {
+		maps.Copy(d.early.owed, touched)
+	}
+	for _, c := range c.Services {
+		isNew := func(f sdk.Frontend) bool {
+			return c.Before == nil || !slices.ContainsFunc(c.Before.Frontends, func(b sdk.Frontend) bool { return b.Addr == f.Addr })
+		}
+		if c.After != nil && c.Name.Protocol == sdk.TCP && slices.ContainsFunc(c.After.Frontends, isNew) {
+			d.early.owed[c.Name] = true
+		}
+	}
 }
 
 // forgetEarly deletes connections that began before their Service existed. The monitor calls it
 // after the acknowledgement, because listing connections takes long on a busy node. It uses at
 // most a twentieth of the time.
 func (d *Dataplane[P]) forgetEarly() {
-	if d.role != sdk.Active || !d.early.owed || time.Now().Before(d.early.due) {
+	if d.role != sdk.Active || len(d.early.owed) == 0 || time.Now().Before(d.early.due) {
 		return
 	}
-	services, began := slices.Collect(maps.Values(d.state.Services)), time.Now()
+	var services []sdk.Service
+	later := make(map[sdk.Name]bool)
+	for name := range d.early.owed {
+		switch svc, exists := d.state.Services[name]; {
+		case exists && d.failed[name]: // its frontends may not be served yet
+			later[name] = true
+		case exists:
+			services = append(services, svc)
+		}
+	}
+	began := time.Now()
 	for of, t := range d.tracked() {
 		n, err := t.ForgetEarly(of, services, d.status.step)
 		if err != nil {
@@ -171,5 +190,5 @@ func (d *Dataplane[P]) forgetEarly() {
 			d.log.Info("deleted connections that began before their service", "family", of, "connections", n)
 		}
 	}
-	d.early = early{due: time.Now().Add(max(earlyEvery, 20*time.Since(began)))}
+	d.early = early{owed: later, due: time.Now().Add(max(earlyEvery, 20*time.Since(began)))}
 }

@@ -95,7 +95,7 @@ type probed struct {
 	found    Finding
 	rendered int        // how often a Service was rendered
 	forgot   []sdk.Name // the Services in calls of Forget
-	early    int        // how often ForgetEarly was called
+	early    []string   // the Services in each call of ForgetEarly
 }
 
 func (f *probed) Forget(_ sdk.Family, services []sdk.Service, _ func()) (int, error) {
@@ -105,8 +105,13 @@ func (f *probed) Forget(_ sdk.Family, services []sdk.Service, _ func()) (int, er
 	return 0, nil
 }
 
-func (f *probed) ForgetEarly(sdk.Family, []sdk.Service, func()) (int, error) {
-	f.early++
+func (f *probed) ForgetEarly(_ sdk.Family, services []sdk.Service, _ func()) (int, error) {
+	var names []string
+	for _, svc := range services {
+		names = append(names, svc.Name.Service)
+	}
+	slices.Sort(names)
+	f.early = append(f.early, strings.Join(names, " "))
 	return 0, nil
 }
 
@@ -196,10 +201,11 @@ func TestForgetsFlows(t *testing.T) {
 }
 
 // TestForgetsEarly: after an update with a new TCP frontend, the monitor of an Active process looks once for connections
-// that began before.
+// to its Service that began before.
 func TestForgetsEarly(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		p, f, find := startProbed(t, newKernel())
+		k := newKernel()
+		p, f, find := startProbed(t, k)
 		more := service(2, 1)
 		more.Frontends = append(more.Frontends, service(3, 1).Frontends...)
 		udp := service(4, 1)
@@ -207,22 +213,33 @@ func TestForgetsEarly(t *testing.T) {
 		for _, c := range []struct {
 			when string
 			does func()
-			want int
+			want []string
 		}{
-			{"in Standby", func() { p.full(service(1, 1)) }, 0},
-			{"Active", func() { p.become(sdk.Active) }, 1},
-			{"other endpoints", func() { p.set(service(1, 2)) }, 0},
-			{"a new Service", func() { p.set(service(2, 1)) }, 1},
-			{"a new frontend", func() { p.set(more) }, 1},
-			{"a new UDP Service", func() { p.set(udp) }, 0},
+			{"in Standby", func() { p.full(service(1, 1), service(9, 1)) }, nil},
+			{"Active", func() { p.become(sdk.Active) }, []string{"web-001 web-009"}},
+			{"other endpoints", func() { p.set(service(1, 2)) }, nil},
+			{"a new Service", func() { p.set(service(2, 1), service(1, 1)) }, []string{"web-002"}},
+			{"a new frontend", func() { p.set(more) }, []string{"web-002"}},
+			{"a new UDP Service", func() { p.set(udp) }, nil},
+			{"a Full", func() { p.full(service(1, 1), more) }, []string{"web-001 web-002"}},
+			{"a new Service that fails", func() {
+				k.do(func() { k.refuse = func(sdk.Name) error { return errors.New("no") } })
+				p.set(service(5, 1))
+			}, []string{"", ""}},
+			{"it is served at the next try", func() {
+				k.do(func() { k.refuse = func(sdk.Name) error { return nil } })
+				p.set(service(5, 1))
+			}, []string{"web-005"}},
 		} {
 			c.does()
-			p.paused(func() { f.early, p.early.due = 0, time.Time{} })
-			find(Finding{})
-			find(Finding{})
+			p.paused(func() { f.early, p.early.due = nil, time.Time{} })
+			for range 2 {
+				find(Finding{})
+				p.paused(func() { p.early.due = time.Time{} })
+			}
 			p.paused(func() {
-				if f.early != c.want {
-					t.Errorf("%s: looked %d times, want %d", c.when, f.early, c.want)
+				if !slices.Equal(f.early, c.want) {
+					t.Errorf("%s: looked at %q, want %q", c.when, f.early, c.want)
 				}
 			})
 		}

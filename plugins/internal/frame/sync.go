@@ -230,7 +230,7 @@ func (d *Dataplane[P]) finish(ctx context.Context, c sdk.Changes, touched map[sd
 	if d.phase != updated || d.role != sdk.Active {
 		return nil
 	}
-	d.noteAdded(c)
+	d.noteAdded(c, touched)
 	d.sweepOtherBackend(ctx)
 	if (c.Full || c.Node) && d.session.Settings != nil {
 		if err := d.takeSettings(d.session.Settings(d.state.Node)); err != nil {
