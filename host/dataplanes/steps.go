@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -585,6 +586,7 @@ func (p *dataplane) verify(ctx context.Context) (bool, error) {
 	if !s.hasFeed() {
 		return false, errNoProcess
 	}
+	defer debug.FreeOSMemory() // a comparison leaves as much garbage as a Full
 	confirmed := s.cursor.Confirmed()
 	if n := s.cursor.Wanted(); len(confirmed) == 0 && n > 0 {
 		return false, fmt.Errorf("it has confirmed none of %s", phrase.Count(n, "Service port"))
