@@ -48,6 +48,12 @@ func (g *group) remove(m io.Closer) {
 	g.running.Done()
 }
 
+func (g *group) size() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.members)
+}
+
 // context returns a context that stop cancels.
 func (g *group) context() context.Context {
 	g.mu.Lock()

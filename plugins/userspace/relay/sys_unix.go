@@ -7,6 +7,7 @@ package relay
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"strconv"
@@ -91,6 +92,15 @@ func reusePort(_, address string, c syscall.RawConn) error {
 		return fmt.Errorf("set SO_REUSEPORT: %w", err)
 	}
 	return nil
+}
+
+// maxFiles returns the number of descriptors that this process may have.
+func maxFiles() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return math.MaxInt
+	}
+	return int(min(limit.Cur, math.MaxInt))
 }
 
 // setRaw sets a socket option.

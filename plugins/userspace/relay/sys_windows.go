@@ -5,6 +5,7 @@ package relay
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"syscall"
@@ -24,6 +25,9 @@ const (
 	errTooManyAll = windows.WSAENOBUFS
 	errTooLong    = windows.WSAEMSGSIZE
 )
+
+// maxFiles returns the number of descriptors that this process may have.
+func maxFiles() int { return math.MaxInt }
 
 // A reader reads from one socket.
 type reader struct {

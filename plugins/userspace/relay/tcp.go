@@ -85,9 +85,21 @@ func (l *listener) run(ctx context.Context) {
 			}
 			continue
 		}
+		for !r.hasRoom() && backoff.wait(ctx, errTooMany) {
+		}
 		backoff.reset()
 		r.receive(c, l.accept)
 	}
+}
+
+// spareFiles is the number of descriptors that are kept for everything but connections.
+const spareFiles = 32
+
+// hasRoom reports whether there are descriptors for one more connection and its endpoint. Without this check connections
+// could take all descriptors and leave none for their endpoints: none would be served, and all would be reset. Each member
+// of the group has one descriptor.
+func (r *Relay) hasRoom() bool {
+	return r.Counters.Open() == 0 || r.group.size()+int(r.Counters.Dialing.Load())+2+spareFiles <= maxFiles()
 }
 
 // receive counts a connection as open, and forwards it in its own goroutine.
