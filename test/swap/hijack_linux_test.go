@@ -70,7 +70,7 @@ func TestKernelHijack(t *testing.T) {
 	if n.tryCall(pod, netip.MustParseAddrPort("172.30.0.67:7778")) == nil {
 		t.Error("a port is served on another Service's cluster IP")
 	}
-	for _, part := range []string{"192.0.2.10 is this node's own", "169.254.169.254 is link-local", "224.0.0.5 is multicast", "0.0.0.0 is unspecified", "172.30.0.67:7778 belongs to Service evil/inward"} {
+	for _, part := range []string{"192.0.2.10 is this node's own", "endpoint 169.254.169.254 is link-local; it is not used, nor are 2 other endpoints", "172.30.0.67:7778 belongs to Service evil/inward"} {
 		n.waitForEvent(part)
 	}
 	restartWith("externalIPs: {nodeAddresses: warn}\n")

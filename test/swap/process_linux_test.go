@@ -5,6 +5,7 @@ package swap
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -185,5 +186,12 @@ func (n *node) processes() map[string]string {
 			all[filepath.Base(filepath.Dir(link))] = exe
 		}
 	}
+	// A program that a plugin starts has the plugin's binary at first.
+	maps.DeleteFunc(all, func(pid, _ string) bool {
+		text, _ := os.ReadFile("/proc/" + pid + "/status")
+		_, rest, _ := strings.Cut(string(text), "\nPPid:")
+		fields := strings.Fields(rest)
+		return len(fields) == 0 || all[fields[0]] != ""
+	})
 	return all
 }
