@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,11 +73,11 @@ func TestKernelSoak(t *testing.T) {
 			mode := kernelModes[w.random.IntN(2)]
 			w.changeMode(mode)
 			w.waitForMode(mode)
-			before := w.plugin(mode)
+			pid := w.plugin(mode)
 			if out, err := w.verb("plugin", "restart", mode); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			w.until("another process serves", w.servesWith(mode, before))
+			w.until("another process serves", w.servesWith(mode, pid))
 		}
 		if round == rounds()-1 { // by now everything exists that is made once
 			before = w.resources()
@@ -87,13 +86,13 @@ func TestKernelSoak(t *testing.T) {
 	after := w.resources()
 	// A process that has read the conntrack entries of a large load returns the memory some minutes later.
 	eventually.SucceedsWithin(t, 6*time.Minute, "no more is held than in the beginning", func() (err error) {
+		if after, err = w.held(); err != nil {
+			return err
+		}
 		for what, count := range after {
 			if slack := map[string]int{"host's memory in MiB": 20, "plugin's memory in MiB": 20}[what]; count > before[what]+max(2, slack) {
 				err = errors.Join(err, fmt.Errorf("%s: %d, and %d in the beginning", what, count, before[what]))
 			}
-		}
-		if err != nil {
-			after = w.held()
 		}
 		return err
 	})
@@ -159,38 +158,41 @@ func (w *soak) killProcess(pid int) {
 }
 
 // resources returns what host and plugins hold while iptables serves.
-func (w *soak) resources() map[string]int {
+func (w *soak) resources() (held map[string]int) {
 	w.Helper()
 	w.changeMode("iptables")
 	w.waitForMode("iptables")
-	return w.held()
+	w.until("the plugin runs, which may have been killed just now", func() (err error) {
+		held, err = w.held()
+		return err
+	})
+	return held
 }
 
-// held returns what host and plugin hold now.
-func (w *soak) held() map[string]int {
+// held returns what host and plugin hold now, or an error if one of them does not run.
+func (w *soak) held() (map[string]int, error) {
 	w.Helper()
-	plugin := w.plugin("iptables")
+	host, err := memory(w.cmd.Process.Pid)
+	plugin, pluginErr := memory(w.plugin("iptables"))
 	return map[string]int{
 		"host's descriptors": w.minimum(w.files), "host's goroutines": w.minimum(w.goroutines),
-		"host's memory in MiB": memory(w.T, w.cmd.Process.Pid), "plugin's memory in MiB": memory(w.T, plugin),
+		"host's memory in MiB": host, "plugin's memory in MiB": plugin,
 		"processes": len(w.processes()), "files in the state folder": len(filesBelow(w.path("state"))),
-	}
+	}, errors.Join(err, pluginErr)
 }
 
 // memory returns what a process holds of its own, in MiB.
-func memory(t *testing.T, pid int) int {
-	t.Helper()
+func memory(pid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	_, rest, _ := strings.Cut(string(text), "\nRssAnon:")
-	words := strings.Fields(rest)
-	if err != nil || len(words) == 0 {
-		t.Fatalf("the memory of process %d: %v", pid, err)
-	}
-	kib, err := strconv.Atoi(words[0])
 	if err != nil {
-		t.Fatal(err)
+		return 0, err
 	}
-	return kib / 1024
+	var kib int
+	_, rest, _ := strings.Cut(string(text), "\nRssAnon:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		return 0, fmt.Errorf("the memory of process %d: %w", pid, err)
+	}
+	return kib / 1024, nil
 }
 
 // filesBelow returns the files below a folder.
