@@ -73,7 +73,7 @@ func git(words ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// mostBytes limits the size of all programs together.
+// mostBytes limits the size of the programs that nodes run, together.
 const mostBytes = 100e6
 
 // TestReleasedPrograms checks that programs are small, need no library of the machine, and tell their commit.
@@ -105,9 +105,11 @@ func TestReleasedPrograms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			bytes += info.Size()
+			if filepath.Base(p) != "pointsman-conformance" { // for authors of dataplanes
+				bytes += info.Size()
+			}
 		}
-		t.Logf("%s: %.1f MB in %d programs", arch, float64(bytes)/1e6, len(programs))
+		t.Logf("%s: %.1f MB", arch, float64(bytes)/1e6)
 		if bytes > mostBytes {
 			t.Errorf("%s: %d bytes in all, more than %.0f", arch, bytes, mostBytes)
 		}
