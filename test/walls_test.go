@@ -36,7 +36,7 @@ var walls = []wall{
 	{"sdk/statefile", []string{"golang.org/x/sys"}, "how a state file is read and written, in host and dataplanes alike"},
 	{"sdk/ledger", []string{"sdk", "sdk/statefile", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
 
-	{"sdk/examples", []string{"sdk", "sdk/wire"}, "what an author begins from"},
+	{"sdk/examples", []string{"sdk", "sdk/wire", "golang.org/x/sys"}, "what an author begins from"},
 	{"examples/python-relay", nil, "what an author begins from, without the sdk"},
 	{"examples/demo", []string{"configs", "github.com/vishvananda/netlink", "golang.org/x/sys"}, "runs the real binaries as a user would, never in process"},
 

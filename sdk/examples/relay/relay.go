@@ -18,11 +18,12 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pointsman/pointsman/sdk"
 )
 
 const (
-	reusePort      = 15                    // SO_REUSEPORT, which package syscall does not define
 	connectTimeout = 3 * time.Second       // to one endpoint, before the next one is tried
 	acceptRest     = 10 * time.Millisecond // a listener that is being closed accepts until no connection arrives for this long,
 	acceptMost     = time.Second           // but at most for this long
@@ -88,7 +89,7 @@ func (r *relay) listen(svc sdk.Service) error {
 	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		control := raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, reusePort, 1) })
+		control := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
 		return errors.Join(control, err)
 	}}
 	served := sdk.Served{Name: svc.Name}
@@ -121,11 +122,13 @@ func (r *relay) listen(svc sdk.Service) error {
 }
 
 // close closes all listeners but those to keep. They first accept the connections in their queue,
-// because the kernel would reset those.
+// because the kernel would reset those. A client whose SYN is dropped sends it again a second later,
+// to a socket that listens then.
 func (r *relay) close(keep func(netip.AddrPort, sdk.Name) bool) {
 	var closing []*listener
 	for at, l := range r.listeners {
 		if !keep(at, l.served.Load().Name) {
+			_ = dropSYN(l.socket)                                // if it fails, a client that connects right now may be reset
 			_ = l.socket.SetDeadline(time.Now().Add(acceptRest)) // cannot fail for an open socket
 			closing = append(closing, l)
 			delete(r.listeners, at)
@@ -134,6 +137,28 @@ func (r *relay) close(keep func(netip.AddrPort, sdk.Name) bool) {
 	for _, l := range closing {
 		<-l.done
 	}
+}
+
+// dropSYN makes a listening socket drop packets with SYN and without ACK. Byte 13 of the TCP
+// header has these flags.
+func dropSYN(socket *net.TCPListener) error {
+	const syn, ack, whole = 0x02, 0x10, 0xffffffff
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: syn | ack},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: syn, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: whole},
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	control := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+			&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	})
+	return errors.Join(control, err)
 }
 
 // list returns what is served in the role Active. A host compares that with what it sent.
