@@ -12,7 +12,6 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
@@ -41,13 +40,13 @@ type Dataplane[P any] struct {
 
 	drain       *drain // nil: the role is not Draining
 	early       early
-	removedUDP  []netip.AddrPort                 // UDP frontends removed since their flows were last deleted
-	rounds      map[sdk.Family]*conntrack.Rounds // durations of these deletions
-	failed      map[sdk.Name]bool                // Services that failed and that no later update has served
-	matched     map[sysctl.Setting]bool          // kernel parameters that had the wanted value once
-	swept       bool                             // the rules in the other backend of iptables were removed in this session
-	stopMonitor func()                           // nil: there was no session yet
-	warned      map[string]time.Time             // when each repeated warning was logged last
+	removedUDP  []netip.AddrPort        // UDP frontends removed since their flows were last deleted
+	rounds      map[sdk.Family]*rounds  // durations of these deletions
+	failed      map[sdk.Name]bool       // Services that failed and that no later update has served
+	matched     map[sysctl.Setting]bool // kernel parameters that had the wanted value once
+	swept       bool                    // the rules in the other backend of iptables were removed in this session
+	stopMonitor func()                  // nil: there was no session yet
+	warned      map[string]time.Time    // when each repeated warning was logged last
 	status      status
 }
 
@@ -86,10 +85,10 @@ func New[P any](mode Mode[P], dir string) *Dataplane[P] {
 	d := &Dataplane[P]{
 		mode: mode, dir: dir,
 		semaphore: newSemaphore(), log: slog.New(slog.DiscardHandler),
-		matched: make(map[sysctl.Setting]bool), rounds: make(map[sdk.Family]*conntrack.Rounds),
+		matched: make(map[sysctl.Setting]bool), rounds: make(map[sdk.Family]*rounds),
 	}
 	for _, of := range families {
-		d.rounds[of] = conntrack.NewRounds(of)
+		d.rounds[of] = newRounds(of)
 	}
 	d.status.unset = make(map[string]string)
 	d.status.relays = slices.Contains(mode.Description.Limits, sdk.LimitDiesWithProcess)

@@ -109,7 +109,7 @@ func (d *Dataplane[P]) forgetUDP(touched map[sdk.Name]bool) error {
 		}
 		began := time.Now()
 		n, err := t.Forget(of, services, d.status.step)
-		d.rounds[of].Count(time.Since(began), n)
+		d.rounds[of].count(time.Since(began), n)
 		if err != nil {
 			return err
 		}

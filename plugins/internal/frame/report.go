@@ -63,7 +63,7 @@ func (d *Dataplane[P]) publish() {
 		f.Tell(&now)
 	}
 	for of := range d.tracked() {
-		d.rounds[of].Tell(&now)
+		d.rounds[of].tell(&now)
 	}
 	s := &d.status
 	s.change(func(r *sdk.Report) {

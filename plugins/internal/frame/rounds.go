@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package conntrack
+package frame
 
 import (
 	"maps"
@@ -10,17 +10,17 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Rounds counts searches for stale flows of one family, in metrics with kube-proxy's names and
+// A rounds counts searches for stale flows of one family, in metrics with kube-proxy's names and
 // buckets.
-type Rounds struct {
+type rounds struct {
 	mu     sync.Mutex // guards the fields below
 	forgot int
 	took   sdk.Histogram // seconds
 }
 
-// NewRounds returns the Rounds of family, with all counts zero.
-func NewRounds(family sdk.Family) *Rounds {
-	return &Rounds{took: sdk.NewHistogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
+// newRounds returns the rounds of family, with all counts zero.
+func newRounds(family sdk.Family) *rounds {
+	return &rounds{took: sdk.NewHistogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
 		map[string]string{"ip_family": familyName(family)}, bounds()...)}
 }
 
@@ -41,16 +41,16 @@ func bounds() []float64 {
 	return list
 }
 
-// Count adds a search that took so long and deleted forgot flows.
-func (r *Rounds) Count(took time.Duration, forgot int) {
+// count adds a search that took so long and deleted forgot flows.
+func (r *rounds) count(took time.Duration, forgot int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forgot += forgot
 	r.took.Observe(took.Seconds())
 }
 
-// Tell adds the metrics to a report.
-func (r *Rounds) Tell(report *sdk.Report) {
+// tell adds the metrics to a report.
+func (r *rounds) tell(report *sdk.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	report.Histograms = append(report.Histograms, r.took.Clone())

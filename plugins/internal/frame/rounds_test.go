@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package conntrack
+package frame
 
 import (
 	"testing"
@@ -9,14 +9,14 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Rounds have kube-proxy's names, and a later count does not change an earlier report.
+// TestRounds: the metrics have kube-proxy's names, and a later count does not change an earlier report.
 func TestRounds(t *testing.T) {
-	r := NewRounds(sdk.IPv6)
-	r.Count(3*time.Millisecond, 2)
-	r.Count(time.Minute, 0)
+	r := newRounds(sdk.IPv6)
+	r.count(3*time.Millisecond, 2)
+	r.count(time.Minute, 0)
 	var report sdk.Report
-	r.Tell(&report)
-	r.Count(0, 5)
+	r.tell(&report)
+	r.count(0, 5)
 
 	h, s := report.Histograms[0], report.Samples[0]
 	if h.Name != "kubeproxy_conntrack_reconciler_sync_duration_seconds" || h.Labels["ip_family"] != "IPv6" {
