@@ -36,10 +36,7 @@ var callWords = map[string]func(*proxy, question) bool{
 	"to a node port":             func(_ *proxy, q question) bool { return strings.HasSuffix(q.to.way, "node-port") },
 	"to loopback":                func(_ *proxy, q question) bool { return q.to.addr.Addr().IsLoopback() },
 	"not to loopback":            func(_ *proxy, q question) bool { return !q.to.addr.Addr().IsLoopback() },
-	"to a Service":               func(_ *proxy, q question) bool { return q.to.thing.service.Name != noService },
-	"to no Service":              func(_ *proxy, q question) bool { return q.to.thing.service.Name == noService },
 	"by UDP":                     func(_ *proxy, q question) bool { return strings.HasPrefix(q.to.network, "udp") },
-	"by ping":                    func(_ *proxy, q question) bool { return strings.HasPrefix(q.to.network, "icmp") },
 	"no endpoint":                func(_ *proxy, q question) bool { return q.to.thing.usableEndpoints() == 0 },
 	"an endpoint":                func(_ *proxy, q question) bool { return q.to.thing.usableEndpoints() > 0 },
 	"source ranges":              func(_ *proxy, q question) bool { return q.hasSourceRanges() },
@@ -50,7 +47,6 @@ var callWords = map[string]func(*proxy, question) bool{
 	"Local policy": func(_ *proxy, q question) bool {
 		return q.to.thing.service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	},
-	"affinity":              func(_ *proxy, q question) bool { return q.sticky() },
 	"a flow that had begun": func(_ *proxy, q question) bool { return q.flow },
 }
 
@@ -62,11 +58,9 @@ var results = map[string]func(answer) bool{
 	"not served":   func(a answer) bool { return !served(a) },
 	"refused":      func(a answer) bool { return only(a, refused) },
 	"dropped":      func(a answer) bool { return only(a, dropped) },
-	"passed":       func(a answer) bool { return only(a, passed) },
 	"lost":         func(a answer) bool { return only(a.unheard(), dropped) },
 	"some dropped": func(a answer) bool { return slices.Contains(a, dropped) },
 	"none dropped": func(a answer) bool { return !slices.Contains(a, dropped) },
-	"an echo":      func(a answer) bool { return len(a) == 1 && strings.HasPrefix(a[0], "an echo by ") },
 }
 
 var differences = func() (all []difference) {
