@@ -109,9 +109,10 @@ func enter() error {
 
 // A demo is one run with its processes and files.
 type demo struct {
-	inside   bool   // in its own namespaces, where it may write rules
-	bin      string // the folder of the binaries
-	folder   string // for everything that the demo and its children write
+	inside   bool         // in its own namespaces, where it may write rules
+	bin      string       // the folder of the binaries
+	folder   string       // for everything that the demo and its children write
+	claim    net.Listener // of an address below this demo's prefix, until the process ends
 	services []service
 	load     load
 	host     *exec.Cmd               // nil before it starts
@@ -159,7 +160,16 @@ func (d *demo) prepare() (err error) {
 	if err := os.Mkdir(d.path("demo"), 0o700); err != nil {
 		return err
 	}
-	prefix := fmt.Sprintf("127.%d.", 64+os.Getpid()%128) // so that two demos do not conflict
+	var prefix string
+	for i := range 128 { // until one that no other demo has
+		prefix = fmt.Sprintf("127.%d.", 64+(os.Getpid()+i)%128)
+		if d.claim, err = net.Listen("tcp", prefix+"0.1:7780"); !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("find free addresses in 127.0.0.0/8: %w", err)
+	}
 	for _, name := range []string{"demo.yaml", "demo/web.yaml", "demo/clock.yaml"} {
 		text, _ := configs.Demo.ReadFile(name) // it is embedded
 		if err := os.WriteFile(d.path(name), bytes.ReplaceAll(text, []byte("127.77."), []byte(prefix)), 0o600); err != nil {
